@@ -1,0 +1,1 @@
+"""Artefacts: content-addressed blobs, sets of rows, safetensors checkpoints. Imports neither app nor workers."""

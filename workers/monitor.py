@@ -1,0 +1,44 @@
+"""What a running computation tells its surroundings, and what it asks of them."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+
+class Cancelled(Exception):
+    """Somebody asked for this job to stop; raised between two steps."""
+
+
+class Monitor(Protocol):
+    """The pipeline's only way out: no database, no queue, no clock behind it that a test could not replace."""
+
+    def progress(self, phase: str, done: int, total: int, **figures: float) -> None:
+        """Say where the computation stands. Cheap to call every step: the receiver thins it out."""
+
+    def check_cancelled(self) -> None:
+        """Raise Cancelled if the job is to stop. Called between steps."""
+
+    def load_checkpoint(self) -> bytes | None:
+        """The newest checkpoint of this very job and spec, or None."""
+
+    def save_checkpoint(self, content: bytes) -> None:
+        """Keep `content` (safetensors) so that a later attempt can go on from here, bit for bit."""
+
+
+class Silent:
+    """A Monitor that says nothing and keeps the newest checkpoint in memory; for benchmarks and tests."""
+
+    def __init__(self, checkpoint: bytes | None = None) -> None:
+        self.checkpoint = checkpoint
+
+    def progress(self, phase: str, done: int, total: int, **figures: float) -> None:
+        """Ignore it."""
+
+    def check_cancelled(self) -> None:
+        """Never cancelled."""
+
+    def load_checkpoint(self) -> bytes | None:
+        return self.checkpoint
+
+    def save_checkpoint(self, content: bytes) -> None:
+        self.checkpoint = content

@@ -1,0 +1,94 @@
+"""Frozen plain data into the pipeline and out of it: a spec says everything that decides the weights."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from app.jobs.params import Architecture, MethodParameters, TrainingRecipe
+from models_store.rows import RowSet
+
+
+@dataclass(frozen=True, kw_only=True)
+class DataSpec:
+    """Where a data set version's rows are and how to read them."""
+
+    reader: str  # "sklearn_digits", "npz" or "parquet"
+    location: str  # a path inside the operator's data roots; empty for sklearn_digits
+    options: Mapping[str, Any] = field(default_factory=dict)
+    num_classes: int
+    image_shape: tuple[int, int, int]  # height, width, channels
+
+
+@dataclass(frozen=True, kw_only=True)
+class Environment:
+    """What besides the spec decides the bits of the weights; recorded with every outcome."""
+
+    threads: int
+    device: str  # "cpu", "cuda", "cuda:1"
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainSpec:
+    """Train from scratch on `train`; also a reference job, whose `train` is the retain set."""
+
+    data: DataSpec
+    architecture: Architecture
+    recipe: TrainingRecipe
+    train: RowSet
+    validation: RowSet
+    test: RowSet
+    seed: int
+    environment: Environment
+
+
+@dataclass(frozen=True, kw_only=True)
+class Version:
+    """A trained network: its weights' digest in the store, and how it came to be."""
+
+    architecture: Architecture
+    weights: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class UnlearnSpec:
+    """Remove `forget` from `original` by `method`, then audit the result."""
+
+    data: DataSpec
+    original: Version
+    recipe: TrainingRecipe
+    method: str
+    parameters: MethodParameters
+    forget: RowSet
+    retain: RowSet
+    holdout: RowSet  # never trained on; the attack's non-members
+    holdout_match: Literal["subject", "class"]  # same people's other rows, or same classes' other rows
+    test: RowSet
+    seed: int
+    reference: str | None  # weights digest of a network trained on exactly `retain`, if there is one
+    reference_seconds: float | None = None
+    unlearned: str | None = None  # weights digest of this job's own earlier result: only the audit is left
+    unlearning_seconds: float | None = None
+    environment: Environment
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainOutcome:
+    weights: str
+    figures: Mapping[str, Any]  # accuracy by set, loss curve, seconds, passes, environment
+
+
+@dataclass(frozen=True, kw_only=True)
+class Unlearned:
+    """The method's result, before the audit."""
+
+    weights: str
+    seconds: float
+    passes: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class AuditOutcome:
+    figures: Mapping[str, Any]  # the layout is described in workers/audit/figures.py and docs/audit.md
+    blobs: Mapping[str, str]  # name (such as "margins.svg") to digest
