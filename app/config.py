@@ -1,0 +1,59 @@
+"""Every setting of the service, read once from EXPUNGE_* and passed down; nothing else reads the environment."""
+
+from __future__ import annotations
+
+import os
+from functools import lru_cache
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import Field, SecretStr, field_validator
+from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
+
+
+class Settings(BaseSettings):
+    """Defaults run everything on this machine under `var`; production sets the URLs and the secret key."""
+
+    model_config = SettingsConfigDict(env_prefix="EXPUNGE_", extra="ignore")
+
+    var: Path = Path("var")
+    host: str = "127.0.0.1"
+    port: Annotated[int, Field(ge=1, le=65_535)] = 8642
+    database_url: str | None = None
+    broker_url: str | None = None
+    store_url: str | None = None
+    data_roots: Annotated[tuple[Path, ...], NoDecode] = ()
+    admin_key: SecretStr | None = None
+    secret_key: SecretStr | None = None
+
+    max_body_bytes: Annotated[int, Field(ge=1024)] = 64 * 1024 * 1024
+    worker_concurrency: Annotated[int, Field(ge=1, le=64)] = 1
+    worker_threads: Annotated[int, Field(ge=1, le=1024)] = Field(default_factory=lambda: os.cpu_count() or 1)
+    device: str | None = None
+    lease_seconds: Annotated[float, Field(gt=0)] = 15.0
+    heartbeat_seconds: Annotated[float, Field(gt=0)] = 2.0
+    scheduler_seconds: Annotated[float, Field(gt=0)] = 0.5
+    republish_seconds: Annotated[float, Field(gt=0)] = 20.0
+
+    @field_validator("data_roots", mode="before")
+    @classmethod
+    def _split_roots(cls, value: object) -> object:
+        """Folders are separated as in PATH."""
+        return tuple(part for part in value.split(os.pathsep) if part) if isinstance(value, str) else value
+
+    @field_validator("database_url", "broker_url", "store_url", "admin_key", "secret_key", mode="before")
+    @classmethod
+    def _empty_is_unset(cls, value: object) -> object:
+        """Compose files pass unset variables as empty strings."""
+        return None if value == "" else value
+
+    @property
+    def store(self) -> str:
+        """The URL of the artefact store."""
+        return self.store_url or str(self.var.resolve() / "store")
+
+
+@lru_cache
+def settings() -> Settings:
+    """The process's settings."""
+    return Settings()
