@@ -1,0 +1,68 @@
+"""The policy of a model: which methods in which order, what counts as forgotten, when to publish."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import ConfigDict, Field, TypeAdapter
+
+_STRICT = ConfigDict(extra="forbid")
+PublishWhen = Literal["passed", "not_failed", "approved"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Thresholds:
+    """What counts as forgotten and as still useful. Fixed before a job runs; margins are policy, not science.
+
+    `auc_margin`: |AUC - expected| that is too small to matter. `forget_margin`, `utility_margin`: accuracy
+    differences (as shares) that are too small to matter. `significance`: family-wise error of a `fail`.
+    `class_distance`: the largest total-variation distance of class shares at which F and H are comparable.
+    """
+
+    __pydantic_config__: ClassVar[ConfigDict] = _STRICT
+    auc_margin: Annotated[float, Field(gt=0, lt=0.5)] = 0.05
+    forget_margin: Annotated[float, Field(gt=0, lt=1)] = 0.05
+    utility_margin: Annotated[float, Field(gt=0, lt=1)] = 0.02
+    significance: Annotated[float, Field(gt=0, lt=0.5)] = 0.01
+    class_distance: Annotated[float, Field(gt=0, le=1)] = 0.1
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rung:
+    """One method of the ladder and its parameters."""
+
+    __pydantic_config__: ClassVar[ConfigDict] = _STRICT
+    method: str
+    parameters: Mapping[str, Any] = field(default_factory=dict)
+
+
+def _default_ladder() -> tuple[Rung, ...]:
+    return (Rung(method="sharp_minmax"), Rung(method="retrain"))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Policy:
+    """An immutable, numbered policy of a model; every job carries the copy it was started under.
+
+    `reference`: also retrain on the remaining rows, so that the audit has something to compare with.
+    `prefer_exact`: when such a reference exists, publish it rather than the approximate network it judged.
+    `batch_window_seconds`, `batch_max`: requests of one model that arrive within the window, or until so many
+    wait, are carried out by one job. `due_days`: the time a request has when it names no due date.
+    """
+
+    __pydantic_config__: ClassVar[ConfigDict] = _STRICT
+    ladder: Annotated[tuple[Rung, ...], Field(min_length=1, max_length=10)] = field(
+        default_factory=_default_ladder
+    )
+    thresholds: Thresholds = field(default_factory=Thresholds)
+    publish_when: PublishWhen = "not_failed"
+    reference: bool = False
+    prefer_exact: bool = True
+    batch_window_seconds: Annotated[float, Field(ge=0, le=90 * 86_400)] = 2.0
+    batch_max: Annotated[int, Field(ge=1, le=10_000_000)] = 10_000
+    due_days: Annotated[int, Field(ge=1, le=365)] = 30
+
+
+POLICY: TypeAdapter[Policy] = TypeAdapter(Policy)
