@@ -1,4 +1,4 @@
-"""Every setting of the service, read once from EXPUNGE_* and passed down; nothing else reads the environment."""
+"""Every setting, read once from EXPUNGE_* and passed down; nothing else reads the environment."""
 
 from __future__ import annotations
 

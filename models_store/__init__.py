@@ -1,1 +1,1 @@
-"""Artefacts: content-addressed blobs, sets of rows, safetensors checkpoints. Imports neither app nor workers."""
+"""Artefacts: content-addressed blobs, sets of rows, checkpoints. Imports neither app nor workers."""

@@ -10,7 +10,7 @@ class Cancelled(Exception):
 
 
 class Monitor(Protocol):
-    """The pipeline's only way out: no database, no queue, no clock behind it that a test could not replace."""
+    """The pipeline's only way out: no database, no queue, no clock that a test could not replace."""
 
     def progress(self, phase: str, done: int, total: int, **figures: float) -> None:
         """Say where the computation stands. Cheap to call every step: the receiver thins it out."""

@@ -9,9 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Annotated, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from pydantic import ConfigDict, Field, TypeAdapter
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
 
 Share = Annotated[float, Field(ge=0, le=1)]
 Rate = Annotated[float, Field(gt=0, le=10)]
@@ -127,8 +130,8 @@ class NegGrad(_Iterative):
 class SharpMinMax(_Iterative):
     """Two disjoint halves of the parameters: one keeps (sharpness minimised), one forgets (maximised).
 
-    `mask_fraction` p: the share of parameters, by |sum of forget gradients|, that forgets. `mask_end` says which
-    end of that order: `top` is the paper's words, `bottom` is what its released code did.
+    `mask_fraction` p: the share of parameters, by |sum of forget gradients|, that forgets. `mask_end` says
+    which end of that order: `top` is the paper's words, `bottom` is what its released code did.
     `perturb`: whether each half's ascent step moves its `own` coordinates or `all` of them.
     `sharpness_weight` lambda: update = g +- lambda * (g_perturbed - g).
     """
@@ -220,6 +223,6 @@ def method_schema(name: str) -> dict[str, Any]:
     return _PARAMETERS[name].json_schema()
 
 
-def plain_data(parameters: Any) -> dict[str, Any]:
+def plain_data(parameters: DataclassInstance) -> dict[str, Any]:
     """Any parameter object of this module as JSON-ready data, every default spelled out."""
     return asdict(parameters)
