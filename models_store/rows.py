@@ -16,7 +16,7 @@ _ORDINALS_OF_BYTE = tuple(tuple(bit for bit in range(8) if value >> bit & 1) for
 
 @dataclass(frozen=True)
 class RowSet:
-    """An immutable set of row ordinals: ordinal i is bit i % 8 of byte i // 8, without trailing zero bytes."""
+    """An immutable set of row ordinals: ordinal i is bit i % 8 of byte i // 8, no trailing zero bytes."""
 
     bits: bytes
 
