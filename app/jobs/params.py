@@ -1,17 +1,18 @@
-"""Typed parameters of every network, objective and unlearning method, with each one's cost and source.
+"""Typed parameters of every reader, network, objective and unlearning method, with each one's cost and source.
 
 Frozen standard-library dataclasses: pydantic's TypeAdapter validates them (all faults at once) and turns them
 into JSON schema for the API, and the workers take them as they are. This is the one app module that
-workers.methods and workers.training import, so it imports nothing of either.
+workers.data, workers.methods and workers.training import, so it imports nothing of these.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
+from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
-from pydantic import ConfigDict, Field, TypeAdapter
+from pydantic import AfterValidator, ConfigDict, Field, TypeAdapter
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -23,8 +24,119 @@ BatchSize = Annotated[int, Field(ge=1, le=65_536)]
 StepBudget = Annotated[int, Field(ge=1, le=1_000_000)]
 Schedule = Literal["constant", "linear", "cosine"]
 Precision = Literal["auto", "fp32", "bf16"]
+Split = Literal["train", "validation", "holdout", "test"]
+ColumnName = Annotated[str, Field(min_length=1, max_length=200)]
+ClassNames = Annotated[
+    tuple[Annotated[str, Field(min_length=1, max_length=200)], ...], Field(max_length=10_000)
+]
 
 _STRICT = ConfigDict(extra="forbid")
+
+
+def _stays_inside(path: str) -> str:
+    """A relative path without `..`: joined to a folder, it names something in that folder."""
+    parts = PurePosixPath(path)
+    if parts.is_absolute() or ".." in parts.parts or "\\" in path or "\0" in path:
+        raise ValueError("must be a path relative to the location, without '..'")
+    return path
+
+
+@dataclass(frozen=True, kw_only=True)
+class SklearnDigits:
+    """The 1,797 handwritten 8x8 digits that come with scikit-learn (Alpaydin & Kaynak 1998).
+
+    The images and labels are real; the data set names no people, so its rows are dealt out to 60 invented
+    subjects, `contributor-00` to `contributor-59`. The first `mislabelled_subjects` of them handed in wrong
+    labels: a mistaken contribution, which a network can only memorise. Half of their rows are kept out of
+    training, so that an audit has never-trained rows of the same people. `seed` decides who gets which row.
+    """
+
+    __pydantic_config__: ClassVar[ConfigDict] = _STRICT
+    mislabelled_subjects: Annotated[int, Field(ge=0, le=20)] = 7
+    seed: Annotated[int, Field(ge=0, lt=2**63)] = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Npz:
+    """One .npz file with arrays `x` (uint8 [N, H, W] or [N, H, W, C]), `y` and optional `ids`, `subjects`, `split`.
+
+    Without `ids` a row's position is its sample ID. Without `class_names` there are max(label) + 1 classes.
+    """
+
+    __pydantic_config__: ClassVar[ConfigDict] = _STRICT
+    class_names: ClassNames = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class ParquetFile:
+    """One file of a data set: its path relative to the location, the split of its rows, how many rows to take."""
+
+    __pydantic_config__: ClassVar[ConfigDict] = _STRICT
+    path: Annotated[str, Field(min_length=1, max_length=1000), AfterValidator(_stays_inside)]
+    split: Split | None = None
+    limit: Annotated[int, Field(ge=1)] | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Parquet:
+    """Parquet files in the Hugging Face image layout: an image column of struct{bytes, path} or of plain bytes.
+
+    The location is one file or a folder, whose *.parquet files are read in the order of their names unless
+    `files` lists them. A split of `files` holds for all rows of that file; `split_column` is read elsewhere.
+    """
+
+    __pydantic_config__: ClassVar[ConfigDict] = _STRICT
+    id_column: ColumnName = "sample_id"
+    image_column: ColumnName = "image"
+    label_column: ColumnName = "label"
+    subject_column: ColumnName | None = None
+    split_column: ColumnName | None = None
+    files: Annotated[tuple[ParquetFile, ...], Field(max_length=10_000)] = ()
+    class_names: ClassNames = ()
+
+
+ReaderOptions = SklearnDigits | Npz | Parquet
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReaderInfo:
+    """What a caller may know of a reader before registering a data set with it."""
+
+    options: type[ReaderOptions]
+    summary: str
+    needs_location: bool
+
+
+READERS: Mapping[str, ReaderInfo] = {
+    "sklearn_digits": ReaderInfo(
+        options=SklearnDigits,
+        summary="Scikit-learn's handwritten digits, with invented subjects; needs no file.",
+        needs_location=False,
+    ),
+    "npz": ReaderInfo(
+        options=Npz,
+        summary="One NumPy .npz file of uint8 images and integer labels.",
+        needs_location=True,
+    ),
+    "parquet": ReaderInfo(
+        options=Parquet,
+        summary="Parquet files of encoded images, as Hugging Face data sets store them.",
+        needs_location=True,
+    ),
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class RoleShares:
+    """What part of the rows without a split is kept out of training, by role; the rest trains.
+
+    `test` counts only where the data set brings no test rows of its own.
+    """
+
+    __pydantic_config__: ClassVar[ConfigDict] = _STRICT
+    holdout: Annotated[float, Field(ge=0, le=0.3)] = 0.1
+    validation: Annotated[float, Field(ge=0, le=0.3)] = 0.05
+    test: Annotated[float, Field(ge=0, le=0.3)] = 0.2
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -205,6 +317,8 @@ RECIPE: TypeAdapter[TrainingRecipe] = TypeAdapter(TrainingRecipe)
 _PARAMETERS: Mapping[str, TypeAdapter[Any]] = {
     name: TypeAdapter(info.parameters) for name, info in METHODS.items()
 }
+ROLE_SHARES: TypeAdapter[RoleShares] = TypeAdapter(RoleShares)
+_OPTIONS: Mapping[str, TypeAdapter[Any]] = {name: TypeAdapter(info.options) for name, info in READERS.items()}
 
 
 def method_parameters(name: str, given: Mapping[str, Any]) -> MethodParameters:
@@ -221,6 +335,22 @@ def method_parameters(name: str, given: Mapping[str, Any]) -> MethodParameters:
 def method_schema(name: str) -> dict[str, Any]:
     """JSON schema of the parameters of method `name`."""
     return _PARAMETERS[name].json_schema()
+
+
+def reader_options(name: str, given: Mapping[str, Any]) -> ReaderOptions:
+    """The options of reader `name`, defaults filled in.
+
+    Raises:
+        KeyError: there is no such reader.
+        pydantic.ValidationError: naming every fault in `given`.
+    """
+    options: ReaderOptions = _OPTIONS[name].validate_python(dict(given), strict=False)
+    return options
+
+
+def reader_schema(name: str) -> dict[str, Any]:
+    """JSON schema of the options of reader `name`."""
+    return _OPTIONS[name].json_schema()
 
 
 def plain_data(parameters: DataclassInstance) -> dict[str, Any]:
