@@ -1,0 +1,161 @@
+"""Errors that callers see: small classes that carry their status, rendered in one place (RFC 9457)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from http import HTTPStatus
+from typing import Any, ClassVar
+
+import structlog
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse
+from pydantic import BaseModel, Field, ValidationError
+from pydantic_core import ErrorDetails
+from starlette.exceptions import HTTPException
+
+from app.tables.base import IllegalTransition
+
+log = structlog.get_logger(__name__)
+MEDIA_TYPE = "application/problem+json"
+FAULTS_SHOWN = 1000
+
+
+class Fault(BaseModel):
+    """One thing that is wrong, and where: a JSON pointer into the body, or the name of a parameter."""
+
+    pointer: str = Field(examples=["/items/0/sample_id"])
+    detail: str = Field(examples=["the data set has no such sample"])
+
+
+class ProblemBody(BaseModel):
+    """An error answer (RFC 9457). `errors` names every fault at once; inputs are never echoed."""
+
+    type: str = Field(examples=["https://expunge.dev/problems/invalid-request"])
+    title: str = Field(examples=["Unprocessable Content"])
+    status: int = Field(examples=[422])
+    detail: str = Field(examples=["The request has faults; nothing was done."])
+    errors: list[Fault] = []
+
+
+class Problem(Exception):
+    """The request could not be carried out."""
+
+    status: ClassVar[int] = 400
+    slug: ClassVar[str] = "bad-request"
+
+    def __init__(
+        self,
+        detail: str | None = None,
+        *,
+        faults: Sequence[Fault] = (),
+        headers: dict[str, str] | None = None,
+    ) -> None:
+        self.detail = detail or " ".join((type(self).__doc__ or "").split())
+        self.faults = tuple(faults)
+        self.headers = headers
+        super().__init__(self.detail)
+
+
+class Invalid(Problem):
+    """The request has faults; nothing was done."""
+
+    status = 422
+    slug = "invalid-request"
+
+
+class NotFound(Problem):
+    """There is no such thing, or it is not yours to see."""
+
+    status = 404
+    slug = "not-found"
+
+
+class Conflict(Problem):
+    """The present state does not allow this."""
+
+    status = 409
+    slug = "conflict"
+
+
+def faults_of(error: ValidationError | RequestValidationError, prefix: str = "") -> list[Fault]:
+    """Pydantic's errors as faults, without the inputs that caused them."""
+    return [Fault(pointer=_pointer(entry, prefix), detail=str(entry["msg"])) for entry in error.errors()]
+
+
+def _pointer(entry: ErrorDetails | dict[str, Any], prefix: str) -> str:
+    parts = [str(part) for part in entry["loc"] if part != "body"]
+    escaped = [part.replace("~", "~0").replace("/", "~1") for part in parts]
+    return prefix + "".join(f"/{part}" for part in escaped) or "/"
+
+
+def render(
+    status: int,
+    slug: str,
+    detail: str,
+    *,
+    faults: Sequence[Fault] = (),
+    headers: dict[str, str] | None = None,
+) -> JSONResponse:
+    """A problem+json response; of very many faults the first thousand are shown and the rest counted."""
+    if len(faults) > FAULTS_SHOWN:
+        detail = f"{detail} {len(faults)} faults; the first {FAULTS_SHOWN} are listed."
+    body = ProblemBody(
+        type=f"https://expunge.dev/problems/{slug}",
+        title=HTTPStatus(status).phrase,
+        status=status,
+        detail=detail,
+        errors=list(faults[:FAULTS_SHOWN]),
+    )
+    return JSONResponse(body.model_dump(), status_code=status, headers=headers, media_type=MEDIA_TYPE)
+
+
+def _problem(_request: Request, error: Exception) -> JSONResponse:
+    if not isinstance(error, Problem):
+        raise error
+    return render(error.status, error.slug, error.detail, faults=error.faults, headers=error.headers)
+
+
+def _validation(_request: Request, error: Exception) -> JSONResponse:
+    if not isinstance(error, RequestValidationError):
+        raise error
+    if any(entry["type"] == "json_invalid" for entry in error.errors()):
+        return render(400, "malformed-json", "The body is not JSON.")
+    return render(Invalid.status, Invalid.slug, Invalid().detail, faults=faults_of(error))
+
+
+def _http(_request: Request, error: Exception) -> JSONResponse:
+    if not isinstance(error, HTTPException):
+        raise error
+    headers = dict(error.headers) if error.headers else None
+    return render(error.status_code, "http", str(error.detail), headers=headers)
+
+
+def _transition(_request: Request, error: Exception) -> JSONResponse:
+    return render(Conflict.status, Conflict.slug, f"{error}.")
+
+
+def _unexpected(_request: Request, error: Exception) -> JSONResponse:
+    log.error("unexpected_error", kind=type(error).__name__, exc_info=error)
+    return render(500, "internal-error", "Something went wrong here; it was logged and nothing was done.")
+
+
+def install(app: FastAPI) -> None:
+    """Make every error of `app` a problem+json."""
+    app.add_exception_handler(Problem, _problem)
+    app.add_exception_handler(RequestValidationError, _validation)
+    app.add_exception_handler(HTTPException, _http)
+    app.add_exception_handler(IllegalTransition, _transition)
+    app.add_exception_handler(Exception, _unexpected)
+
+
+def documented(*statuses: int) -> dict[int | str, dict[str, Any]]:
+    """OpenAPI entries for these error statuses."""
+    return {
+        status: {
+            "model": ProblemBody,
+            "description": HTTPStatus(status).phrase,
+            "content": {MEDIA_TYPE: {}},
+        }
+        for status in statuses
+    }

@@ -1,0 +1,144 @@
+"""Data sets, their versions and samples, and the marks that keep deleted samples out."""
+
+from __future__ import annotations
+
+import uuid
+from datetime import datetime
+from enum import StrEnum
+from typing import Any, ClassVar
+
+from sqlalchemy import BigInteger, ForeignKey, Identity, Index, Integer, SmallInteger, UniqueConstraint, text
+from sqlalchemy.dialects.postgresql import ARRAY
+from sqlalchemy.orm import Mapped, mapped_column
+
+from app.tables.base import Base, CreatedAt, Id, Json, Ordinal, Stateful, moves, state_type
+
+
+class DatasetState(StrEnum):
+    """Of one data set version; only a ready one can be trained on or deleted from."""
+
+    PENDING = "pending"
+    READY = "ready"
+    FAILED = "failed"
+    RETIRED = "retired"
+
+
+class Dataset(Base):
+    """A named data set; what is in it is in its versions."""
+
+    __tablename__ = "datasets"
+
+    id: Mapped[Id]
+    ordinal: Mapped[Ordinal]
+    name: Mapped[str] = mapped_column(unique=True)
+    created_at: Mapped[CreatedAt]
+    created_by: Mapped[str]
+
+
+class DatasetVersion(Stateful, Base):
+    """One registration: how to read the rows, and what was found in them."""
+
+    __tablename__ = "dataset_versions"
+    MOVES: ClassVar = moves(
+        {
+            DatasetState.PENDING: (DatasetState.READY, DatasetState.FAILED),
+            DatasetState.READY: (DatasetState.RETIRED,),
+        },
+        DatasetState,
+    )
+
+    id: Mapped[Id]
+    dataset_id: Mapped[uuid.UUID] = mapped_column(ForeignKey("datasets.id"))
+    number: Mapped[int]
+    state: Mapped[DatasetState] = mapped_column(state_type(DatasetState), default=DatasetState.PENDING)
+    reason: Mapped[str | None]
+    reader: Mapped[str]
+    location: Mapped[str]
+    options: Mapped[Json]
+    shares: Mapped[Json]
+    seed: Mapped[int] = mapped_column(BigInteger)
+    row_count: Mapped[int | None] = mapped_column(BigInteger)
+    num_classes: Mapped[int | None]
+    class_names: Mapped[list[Any] | None]
+    image_shape: Mapped[list[int] | None] = mapped_column(ARRAY(Integer))
+    role_counts: Mapped[Json | None]
+    faults: Mapped[list[Any] | None]
+    key_id: Mapped[str | None]
+    created_at: Mapped[CreatedAt]
+    ready_at: Mapped[datetime | None]
+
+    __table_args__ = (UniqueConstraint("dataset_id", "number"),)
+
+    def become_ready(self, *, actor: str) -> None:
+        """Every row was read, checked and loaded."""
+        self._move(DatasetState.READY, actor=actor)
+
+    def fail(self, reason: str, *, actor: str) -> None:
+        """The registration found faults; `faults` lists them."""
+        self._move(DatasetState.FAILED, actor=actor, reason=reason)
+
+    def retire(self, reason: str, *, actor: str) -> None:
+        """Nothing will be trained on it any more."""
+        self._move(DatasetState.RETIRED, actor=actor, reason=reason)
+
+
+class Sample(Base):
+    """One training example. Partitioned per data set version: loaded bare, then indexed and attached."""
+
+    __tablename__ = "samples"
+
+    dataset_version_id: Mapped[uuid.UUID] = mapped_column(primary_key=True)
+    ordinal: Mapped[int] = mapped_column(Integer, primary_key=True)
+    sample_id: Mapped[str]
+    role: Mapped[str]
+    label: Mapped[int] = mapped_column(SmallInteger)
+    content_hash: Mapped[bytes]
+    subject_key: Mapped[bytes | None]
+
+    __table_args__ = (
+        UniqueConstraint("dataset_version_id", "sample_id"),
+        Index("ix_samples_subject_key", "dataset_version_id", "subject_key"),
+        {"postgresql_partition_by": "LIST (dataset_version_id)"},
+    )
+
+
+class Tombstone(Base):
+    """The mark that a sample may not train again: by ID, subject and content, each as a keyed hash."""
+
+    __tablename__ = "tombstones"
+
+    id: Mapped[int] = mapped_column(BigInteger, Identity(always=True), primary_key=True)
+    dataset_id: Mapped[uuid.UUID] = mapped_column(ForeignKey("datasets.id"))
+    request_id: Mapped[uuid.UUID] = mapped_column(ForeignKey("deletion_requests.id"))
+    position: Mapped[int]
+    sample_key: Mapped[bytes | None]
+    subject_key: Mapped[bytes | None]
+    content_key: Mapped[bytes | None]
+    key_id: Mapped[str]
+    created_at: Mapped[CreatedAt]
+    lifted_at: Mapped[datetime | None]
+
+    __table_args__ = (
+        Index(None, "request_id"),
+        Index("ix_tombstones_live", "dataset_id", postgresql_where=text("lifted_at IS NULL")),
+    )
+
+
+class TombstonedRow(Base):
+    """Which rows of which data set version a tombstone covers; the forget sets are read from here."""
+
+    __tablename__ = "tombstoned_rows"
+
+    dataset_version_id: Mapped[uuid.UUID] = mapped_column(ForeignKey("dataset_versions.id"), primary_key=True)
+    ordinal: Mapped[int] = mapped_column(Integer, primary_key=True)
+    tombstone_id: Mapped[int] = mapped_column(ForeignKey("tombstones.id"), primary_key=True, index=True)
+
+
+class RowBits(Base):
+    """A content-addressed set of rows (models_store.rows.RowSet)."""
+
+    __tablename__ = "row_sets"
+
+    digest: Mapped[str] = mapped_column(primary_key=True)
+    size: Mapped[int]
+    bits: Mapped[bytes]
