@@ -1,0 +1,1 @@
+"""Jobs: queued, claimed under a lease, computed elsewhere, and settled."""

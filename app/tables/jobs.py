@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from datetime import datetime
+from datetime import UTC, datetime
 from enum import StrEnum
 from typing import ClassVar
 
@@ -122,6 +122,10 @@ class Job(Stateful, Base):
         ),
         Index("ix_jobs_state", "state", postgresql_where=text("settled_at IS NULL")),
     )
+
+    def _move(self, to: StrEnum, *, actor: str, reason: str | None = None) -> None:
+        super()._move(to, actor=actor, reason=reason)
+        self.finished_at = datetime.now(UTC) if self.is_final else None
 
     def start(self, *, actor: str) -> None:
         """A worker claimed it."""

@@ -1,0 +1,84 @@
+"""/v1/jobs and /v1/methods: what is computed, and what could be."""
+
+from __future__ import annotations
+
+import uuid
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Depends, Request, Response
+from pydantic import BaseModel
+
+from app.callers.auth import require
+from app.callers.service import Caller, Scope
+from app.deps import Db, Paging
+from app.errors import documented
+from app.jobs import service
+from app.jobs.params import METHODS, method_schema
+from app.jobs.schemas import JobView, Reason
+from app.tables import Job, JobState
+
+router = APIRouter(prefix="/v1", tags=["jobs"], responses=documented(401, 403, 422))
+Reader = Annotated[Caller, Depends(require(Scope.JOBS_READ))]
+Writer = Annotated[Caller, Depends(require(Scope.JOBS_WRITE))]
+
+
+class Method(BaseModel):
+    """An unlearning method: what it does, what it costs, where it comes from."""
+
+    name: str
+    summary: str
+    passes_per_step: int | None
+    parameter_copies: int
+    exact: bool
+    source: str
+    parameters: dict[str, Any]
+
+
+@router.get("/jobs", operation_id="list_jobs")
+def list_jobs(
+    session: Db,
+    _caller: Reader,
+    paging: Paging,
+    request: Request,
+    response: Response,
+    state: JobState | None = None,
+) -> list[JobView]:
+    """Jobs in the order they were made."""
+    found = service.list_jobs(session, after=paging.after, limit=paging.limit + 1, state=state)
+    jobs = paging.cut(found, request, response)
+    progress = service.progress_of(session, [job.id for job in jobs])
+    return [JobView.of(job, progress) for job in jobs]
+
+
+@router.get("/jobs/{job_id}", operation_id="read_job", responses=documented(404))
+def read_job(job_id: uuid.UUID, session: Db, _caller: Reader) -> JobView:
+    """One job, with its live progress."""
+    return _view(session, service.get(session, job_id))
+
+
+@router.post("/jobs/{job_id}/cancel", operation_id="cancel_job", responses=documented(404, 409))
+def cancel_job(job_id: uuid.UUID, body: Reason, session: Db, caller: Writer) -> JobView:
+    """Cancel a job: at once if it waits, at its next step if it runs."""
+    return _view(session, service.request_cancel(session, job_id, caller, body.reason))
+
+
+@router.get("/methods", operation_id="list_methods")
+def list_methods(_caller: Reader) -> list[Method]:
+    """Every unlearning method with the JSON schema of its parameters, its cost and its source."""
+    return [
+        Method(
+            name=name,
+            summary=info.summary,
+            passes_per_step=info.passes_per_step,
+            parameter_copies=info.parameter_copies,
+            exact=info.exact,
+            source=info.source,
+            parameters=method_schema(name),
+        )
+        for name, info in METHODS.items()
+    ]
+
+
+def _view(session: Db, job: Job) -> JobView:
+    session.flush()
+    return JobView.of(job, service.progress_of(session, [job.id]))

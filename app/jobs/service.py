@@ -1,0 +1,295 @@
+"""The life of a job row: queue, claim, heartbeat, outcome. Every worker's write carries its lease token."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from sqlalchemy import func, or_, select, update
+from sqlalchemy.dialects.postgresql import insert
+from sqlalchemy.orm import Session
+
+from app.callers.service import Caller
+from app.errors import Conflict, NotFound
+from app.events import service as events
+from app.tables import Artefact, Job, JobProgress, JobState
+
+SCHEDULER = "scheduler"
+_BACKOFF_SECONDS = (0, 2, 10, 60, 300)
+
+
+class LeaseLost(Exception):
+    """Somebody else holds this job now; whatever this process computed is not wanted."""
+
+
+@dataclass(frozen=True)
+class Lease:
+    """A worker's right to one job until it expires or is taken over."""
+
+    job_id: uuid.UUID
+    token: int
+
+
+def queue(session: Session, job: Job, *, delay_seconds: float = 0) -> Job:
+    """Add a job and have a worker woken for it after the commit."""
+    session.add(job)
+    session.flush()
+    events.record(
+        session, actor=job.created_by, action="queued", entity="Job", entity_id=job.id, kind=job.kind
+    )
+    _wake(session, job, delay_seconds)
+    return job
+
+
+def get(session: Session, job_id: uuid.UUID) -> Job:
+    """The job. Raises NotFound."""
+    job = session.get(Job, job_id)
+    if job is None:
+        raise NotFound
+    return job
+
+
+def list_jobs(session: Session, *, after: int, limit: int, state: JobState | None = None) -> Sequence[Job]:
+    """Jobs in the order they were made."""
+    query = select(Job).where(Job.ordinal > after).order_by(Job.ordinal).limit(limit)
+    return session.scalars(query if state is None else query.where(Job.state == state)).all()
+
+
+def progress_of(session: Session, job_ids: Sequence[uuid.UUID]) -> dict[uuid.UUID, JobProgress]:
+    """Where these jobs stand, as far as they have said."""
+    rows = session.scalars(select(JobProgress).where(JobProgress.job_id.in_(job_ids)))
+    return {row.job_id: row for row in rows}
+
+
+# --- the worker's side -------------------------------------------------------------------------------
+
+
+def claim(session: Session, job_id: uuid.UUID, *, worker: str, lease_seconds: float) -> Lease | None:
+    """Take a queued job; None if it is not there to be taken (claimed, ended or not yet due)."""
+    now = datetime.now(UTC)
+    due = or_(Job.not_before.is_(None), Job.not_before <= now)
+    query = select(Job).where(Job.id == job_id, Job.state == JobState.QUEUED, due)
+    job = session.scalar(query.with_for_update(skip_locked=True))
+    if job is None:
+        return None
+    job.start(actor=worker)
+    job.lease_token += 1
+    job.attempt += 1
+    job.lease_owner = worker
+    job.lease_expires_at = now + timedelta(seconds=lease_seconds)
+    job.started_at = job.started_at or now
+    return Lease(job.id, job.lease_token)
+
+
+def heartbeat(session: Session, lease: Lease, *, lease_seconds: float) -> bool:
+    """Prolong the lease; True if the job is to be cancelled. Raises LeaseLost."""
+    expires = datetime.now(UTC) + timedelta(seconds=lease_seconds)
+    cancel_requested = session.execute(
+        update(Job)
+        .where(Job.id == lease.job_id, Job.lease_token == lease.token, Job.state == JobState.RUNNING)
+        .values(lease_expires_at=expires)
+        .returning(Job.cancel_requested_at.is_not(None))
+    ).scalar_one_or_none()
+    if cancel_requested is None:
+        raise LeaseLost
+    return bool(cancel_requested)
+
+
+def held(session: Session, lease: Lease) -> Job:
+    """The job, locked, if this lease still holds it. Raises LeaseLost."""
+    query = select(Job).where(
+        Job.id == lease.job_id, Job.lease_token == lease.token, Job.state == JobState.RUNNING
+    )
+    job = session.scalar(query.with_for_update().execution_options(populate_existing=True))
+    if job is None:
+        raise LeaseLost
+    return job
+
+
+def report_progress(
+    session: Session, lease: Lease, *, phase: str, done: int, total: int, figures: Mapping[str, float]
+) -> None:
+    """Overwrite the job's progress row."""
+    row = {"phase": phase, "done": done, "total": total, "figures": dict(figures), "updated_at": func.now()}
+    statement = insert(JobProgress).values(job_id=lease.job_id, **row)
+    session.execute(statement.on_conflict_do_update(index_elements=[JobProgress.job_id], set_=row))
+
+
+def keep_checkpoint(session: Session, lease: Lease, *, digest: str, fingerprint: str) -> str | None:
+    """Remember the newest checkpoint of the spec with this fingerprint; return the one it replaces."""
+    job = held(session, lease)
+    former = (job.checkpoint or {}).get("digest")
+    job.checkpoint = {"digest": digest, "fingerprint": fingerprint}
+    return former
+
+
+def note_artefact(session: Session, job: Job, *, name: str, digest: str, rows_digest: str | None) -> None:
+    """Record a blob the job made, and the rows it derives from."""
+    row = {"digest": digest, "job_id": job.id, "name": name, "rows_digest": rows_digest}
+    row["dataset_version_id"] = job.dataset_version_id
+    session.execute(insert(Artefact).values(row).on_conflict_do_nothing())
+
+
+def finish_computing(session: Session, lease: Lease, outcome: Mapping[str, Any]) -> Job:
+    """Hand in the outcome; the publisher takes it from here. Raises LeaseLost."""
+    job = held(session, lease)
+    job.outcome = {**(job.outcome or {}), **outcome}
+    job.checkpoint = None
+    _release(job)
+    job.finish_computing(actor=f"job {job.id}")
+    return job
+
+
+def wait_for(session: Session, lease: Lease, other: Job, outcome: Mapping[str, Any], reason: str) -> None:
+    """Let go of the worker until `other` has ended. Raises LeaseLost."""
+    job = held(session, lease)
+    job.outcome = {**(job.outcome or {}), **outcome}
+    job.checkpoint = None
+    job.waits_for = other.id
+    _release(job)
+    job.attempt = 0
+    job.wait(reason, actor=f"job {job.id}")
+
+
+def fail(session: Session, lease: Lease, reason: str, *, outcome: Mapping[str, Any] | None = None) -> None:
+    """End the job for a reason that another attempt would meet again. Raises LeaseLost."""
+    job = held(session, lease)
+    if outcome is not None:
+        job.outcome = dict(outcome)
+    _release(job)
+    job.fail(reason, actor=f"job {job.id}")
+
+
+def give_back(session: Session, lease: Lease, reason: str, *, counts: bool = True) -> None:
+    """Return the job to the queue, or fail it when its attempts are used up. Raises LeaseLost."""
+    job = held(session, lease)
+    if not counts:
+        job.attempt -= 1
+    _retry_or_fail(session, job, reason)
+
+
+def acknowledge_cancel(session: Session, lease: Lease) -> None:
+    """The computation has stopped because somebody asked for it. Raises LeaseLost."""
+    job = held(session, lease)
+    _release(job)
+    job.cancel("cancelled while running", actor=job.cancel_actor or SCHEDULER)
+
+
+# --- everybody else's side ---------------------------------------------------------------------------
+
+
+def request_cancel(session: Session, job_id: uuid.UUID, caller: Caller, reason: str) -> Job:
+    """Cancel a job: at once if nothing runs, else at its next step. Raises NotFound or Conflict."""
+    job = session.scalar(select(Job).where(Job.id == job_id).with_for_update())
+    if job is None:
+        raise NotFound
+    if job.state is JobState.RUNNING:
+        job.cancel_requested_at = job.cancel_requested_at or datetime.now(UTC)
+        job.cancel_actor = caller.actor
+        events.record(
+            session,
+            actor=caller.actor,
+            action="cancel requested",
+            entity="Job",
+            entity_id=job.id,
+            reason=reason,
+        )
+    elif job.is_final or job.state is JobState.AUDITED:
+        raise Conflict(f"The job is {job.state}; it can no longer be cancelled.")
+    else:
+        _release(job)
+        job.cancel(reason, actor=caller.actor)
+    return job
+
+
+def wake_waiting(session: Session, other: Job) -> None:
+    """Requeue the jobs that waited for `other`, however it ended."""
+    query = select(Job).where(Job.waits_for == other.id, Job.state == JobState.WAITING).with_for_update()
+    for job in session.scalars(query):
+        job.requeue(None, actor=SCHEDULER)
+        _wake(session, job)
+
+
+def take_back_expired(session: Session, limit: int) -> int:
+    """Requeue (or fail) running jobs whose lease has run out; their workers are dead or cut off."""
+    query = (
+        select(Job)
+        .where(Job.state == JobState.RUNNING, Job.lease_expires_at < func.now())
+        .limit(limit)
+        .with_for_update(skip_locked=True)
+    )
+    expired = session.scalars(query).all()
+    for job in expired:
+        if job.cancel_requested_at is not None:
+            _release(job)
+            job.cancel("cancelled; its worker was lost", actor=job.cancel_actor or SCHEDULER)
+        else:
+            _retry_or_fail(session, job, "its worker was lost")
+    return len(expired)
+
+
+def wake_forgotten(session: Session, *, after_seconds: float, limit: int) -> int:
+    """Wake workers for jobs whose pause is over, or whose message the broker may have lost."""
+    patience = datetime.now(UTC) - timedelta(seconds=after_seconds)
+    query = (
+        select(Job)
+        .where(
+            Job.state == JobState.QUEUED,
+            or_(Job.not_before.is_(None) & (Job.published_at < patience), Job.not_before <= func.now()),
+        )
+        .order_by(Job.ordinal)
+        .limit(limit)
+        .with_for_update(skip_locked=True)
+    )
+    forgotten = session.scalars(query).all()
+    for job in forgotten:
+        _wake(session, job)
+    return len(forgotten)
+
+
+def unsettled(session: Session, states: Sequence[JobState]) -> Job | None:
+    """The oldest job in one of these states whose consequences were not drawn yet, locked."""
+    query = (
+        select(Job)
+        .where(Job.state.in_(states), Job.settled_at.is_(None))
+        .order_by(Job.ordinal)
+        .limit(1)
+        .with_for_update(skip_locked=True)
+    )
+    return session.scalar(query)
+
+
+def settle(job: Job) -> None:
+    """The consequences of the job's end are drawn, in this transaction."""
+    job.settled_at = datetime.now(UTC)
+
+
+def start_over(session: Session, job: Job, reason: str) -> None:
+    """Compute an audited job again from the start, because its rows have changed meanwhile."""
+    job.outcome = job.checkpoint = None
+    job.forget_digest = job.rows_digest = None
+    _retry_or_fail(session, job, reason)
+
+
+def _retry_or_fail(session: Session, job: Job, reason: str) -> None:
+    _release(job)
+    if job.attempt >= job.max_attempts:
+        job.fail(f"{reason}; {job.attempt} attempts were made", actor=SCHEDULER)
+        return
+    job.requeue(reason, actor=SCHEDULER)
+    _wake(session, job, _BACKOFF_SECONDS[min(max(job.attempt - 1, 0), len(_BACKOFF_SECONDS) - 1)])
+
+
+def _release(job: Job) -> None:
+    job.lease_owner = job.lease_expires_at = None
+
+
+def _wake(session: Session, job: Job, delay_seconds: float = 0) -> None:
+    now = datetime.now(UTC)
+    job.not_before = now + timedelta(seconds=delay_seconds) if delay_seconds else None
+    job.published_at = job.not_before or now
+    if not delay_seconds:
+        events.wake_worker(session, job.id, job.queue)

@@ -1,0 +1,67 @@
+"""Keyed hashes that stand for subjects, sample IDs and contents, so that no other row has to hold them."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import os
+import secrets
+import uuid
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+
+from app.config import settings
+
+
+@dataclass(frozen=True)
+class Pseudonyms:
+    """HMAC-SHA-256 under one secret; the same value under another purpose gives another hash."""
+
+    secret: bytes
+
+    @property
+    def key_id(self) -> str:
+        """Names the secret without revealing it, so that hashes of a former one can be told apart."""
+        return self._hash(b"key id", b"").hex()[:16]
+
+    def subject(self, subject: str) -> bytes:
+        """The person a sample is about."""
+        return self._hash(b"subject", subject.encode())
+
+    def sample(self, dataset_id: uuid.UUID, sample_id: str) -> bytes:
+        """A sample ID; IDs are unique in their data set only."""
+        return self._hash(b"sample" + dataset_id.bytes, sample_id.encode())
+
+    def content(self, content_hash: bytes) -> bytes:
+        """A sample's content, by its SHA-256."""
+        return self._hash(b"content", content_hash)
+
+    def _hash(self, purpose: bytes, value: bytes) -> bytes:
+        return hmac.digest(self.secret, purpose + b"\0" + value, hashlib.sha256)
+
+
+def read_or_create(path: Path, size: int = 32) -> bytes:
+    """The secret in the file at `path`, made at the first call; of two processes at once one wins."""
+    if not path.exists():
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        draft = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
+        descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(secrets.token_bytes(size))
+        try:
+            os.link(draft, path)
+        except FileExistsError:
+            pass
+        finally:
+            draft.unlink()
+    return path.read_bytes()
+
+
+@lru_cache
+def pseudonyms() -> Pseudonyms:
+    """Those of the settings: EXPUNGE_SECRET_KEY, or a file that this machine keeps."""
+    given = settings().secret_key
+    if given is not None:
+        return Pseudonyms(hashlib.sha256(given.get_secret_value().encode()).digest())
+    return Pseudonyms(read_or_create(settings().var / "keys" / "secret.key"))

@@ -1,0 +1,37 @@
+"""The broker, seen from the sending side: it wakes workers and decides nothing."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+from celery import Celery
+from kombu.exceptions import OperationalError
+
+from app.config import settings
+
+TASK = "expunge.run_job"
+BrokerUnreachable = OperationalError
+
+
+class BrokerNotConfigured(Exception):
+    """EXPUNGE_BROKER_URL is not set; `expunge up` sets it for the parts it starts."""
+
+
+@lru_cache
+def _celery(url: str) -> Celery:
+    celery = Celery(broker=url)
+    celery.conf.update(
+        task_ignore_result=True,
+        task_serializer="json",
+        broker_connection_timeout=3,
+        broker_transport_options={"socket_timeout": 5, "socket_connect_timeout": 3},
+    )
+    return celery
+
+
+def wake(job_id: str, queue: str) -> None:
+    """Tell a worker that this job is waiting. Raises BrokerUnreachable."""
+    url = settings().broker_url
+    if url is None:
+        raise BrokerNotConfigured(BrokerNotConfigured.__doc__)
+    _celery(url).send_task(TASK, args=[job_id], queue=queue, retry=False)
