@@ -1,4 +1,4 @@
-"""Typed parameters of every reader, network, objective and unlearning method, with each one's cost and source.
+"""Typed parameters of every reader, network, objective and unlearning method, with their costs and sources.
 
 Frozen standard-library dataclasses: pydantic's TypeAdapter validates them (all faults at once) and turns them
 into JSON schema for the API, and the workers take them as they are. This is the one app module that
@@ -58,7 +58,7 @@ class SklearnDigits:
 
 @dataclass(frozen=True, kw_only=True)
 class Npz:
-    """One .npz file with arrays `x` (uint8 [N, H, W] or [N, H, W, C]), `y` and optional `ids`, `subjects`, `split`.
+    """One .npz file: arrays `x` (uint8 [N, H, W] or [N, H, W, C]), `y`, optional `ids`, `subjects`, `split`.
 
     Without `ids` a row's position is its sample ID. Without `class_names` there are max(label) + 1 classes.
     """
@@ -69,7 +69,7 @@ class Npz:
 
 @dataclass(frozen=True, kw_only=True)
 class ParquetFile:
-    """One file of a data set: its path relative to the location, the split of its rows, how many rows to take."""
+    """One file of a data set: its path inside the location, its rows' split, how many of them to take."""
 
     __pydantic_config__: ClassVar[ConfigDict] = _STRICT
     path: Annotated[str, Field(min_length=1, max_length=1000), AfterValidator(_stays_inside)]
@@ -79,7 +79,7 @@ class ParquetFile:
 
 @dataclass(frozen=True, kw_only=True)
 class Parquet:
-    """Parquet files in the Hugging Face image layout: an image column of struct{bytes, path} or of plain bytes.
+    """Parquet files in the Hugging Face image layout: an image column of struct{bytes, path} or of bytes.
 
     The location is one file or a folder, whose *.parquet files are read in the order of their names unless
     `files` lists them. A split of `files` holds for all rows of that file; `split_column` is read elsewhere.

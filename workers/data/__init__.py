@@ -1,0 +1,1 @@
+"""Data sets: readers by name, their inspection, the roles of their rows, and batches for training."""

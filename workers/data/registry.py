@@ -1,0 +1,29 @@
+"""Readers by name: one line each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from app.jobs.params import reader_options
+from workers.data.digits import DigitsReader
+from workers.data.npz import NpzReader
+from workers.data.parquet import ParquetReader
+from workers.data.reader import Reader
+
+READERS: Mapping[str, Callable[[str, Any], Reader]] = {
+    "sklearn_digits": DigitsReader,
+    "npz": NpzReader,
+    "parquet": ParquetReader,
+}
+
+
+def open_reader(name: str, location: str, options: Mapping[str, Any]) -> Reader:
+    """The data set at `location`, as reader `name` sees it.
+
+    Raises:
+        KeyError: there is no such reader.
+        pydantic.ValidationError: naming every fault in `options`.
+        DataFault: there is no such file, or it is of another format.
+    """
+    return READERS[name](location, reader_options(name, options))
