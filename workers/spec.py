@@ -64,6 +64,7 @@ class UnlearnSpec:
     retain: RowSet
     holdout: RowSet  # never trained on; the attack's non-members
     holdout_match: Literal["subject", "class"]  # same people's other rows, or same classes' other rows
+    class_distance: float = 0.1  # how far class shares of holdout and forget rows may differ: the policy's
     test: RowSet
     seed: int
     reference: str | None  # weights digest of a network trained on exactly `retain`, if there is one
