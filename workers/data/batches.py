@@ -1,0 +1,85 @@
+"""Rows on the device as uint8, and shuffled, augmented batches of them.
+
+The batch of a step is a function of (seed, step) alone. So a resumed job needs no generator's state to go on
+with the very same batches, every pass is shuffled and augmented anew, and nothing is kept of earlier passes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from workers.data.augment import Augmentation, augment
+from workers.data.reader import Images
+from workers.data.seeds import generator
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Rows in memory, on one device: images uint8 [n, C, H, W] (channels last) and labels int64 [n]."""
+
+    images: Tensor
+    labels: Tensor
+
+    @classmethod
+    def of(cls, images: Images, labels: NDArray[np.int64], device: torch.device | str = "cpu") -> Rows:
+        """Take over what a reader loaded: images uint8 [n, H, W, C], labels int64 [n]."""
+        pixels = torch.from_numpy(images).permute(0, 3, 1, 2)
+        return cls(
+            pixels.to(device).contiguous(memory_format=torch.channels_last),
+            torch.from_numpy(labels).to(device),
+        )
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def take(self, places: Tensor | slice) -> Rows:
+        """The rows at these places."""
+        return Rows(self.images[places], self.labels[places])
+
+    def in_order(self, batch_size: int) -> Iterator[Rows]:
+        """All rows once, as they stand."""
+        for start in range(0, len(self), batch_size):
+            yield self.take(slice(start, start + batch_size))
+
+
+class Batches:
+    """Endless passes over a set of rows, each in a new order; every row comes once a pass.
+
+    A pass is cut into ceil(n / batch_size) batches of nearly equal size, so none is too small for batch
+    normalisation.
+    """
+
+    def __init__(
+        self, rows: Rows, *, batch_size: int, augmentation: Augmentation = "none", seed: int
+    ) -> None:
+        if not len(rows):
+            raise ValueError("there are no rows to draw batches from")
+        self.steps_per_pass = -(-len(rows) // batch_size)
+        self._rows = rows
+        self._augmentation = augmentation
+        self._seed = seed
+        self._order: tuple[int, Tensor] = (-1, torch.empty(0))
+
+    def at(self, step: int) -> Rows:
+        """The batch of step `step`, counted from 0."""
+        number, place = divmod(step, self.steps_per_pass)
+        start = place * len(self._rows) // self.steps_per_pass
+        end = (place + 1) * len(self._rows) // self.steps_per_pass
+        batch = self._rows.take(self._order_of_pass(number)[start:end])
+        if self._augmentation == "none":
+            return batch
+        draw = generator(self._seed, "augment", step, device=batch.images.device)
+        return Rows(augment(batch.images, self._augmentation, draw), batch.labels)
+
+    def _order_of_pass(self, number: int) -> Tensor:
+        if self._order[0] != number:
+            device = self._rows.labels.device
+            draw = generator(self._seed, "pass", number, device=device)
+            self._order = (number, torch.randperm(len(self._rows), generator=draw, device=device))
+        return self._order[1]
