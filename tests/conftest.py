@@ -1,0 +1,3 @@
+"""Fixtures of the whole suite, by subject in tests/fixtures."""
+
+pytest_plugins = ["tests.fixtures.servers"]
