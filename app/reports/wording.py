@@ -1,0 +1,96 @@
+"""What the audit found, in words that a reader who is no statistician can repeat."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from app.reports.checks import (
+    Against,
+    Check,
+    Measure,
+    Outcome,
+    Verdict,
+    attack_has_power,
+    figure,
+    has_reference,
+)
+
+MEASURES: Final[Mapping[Measure, str]] = {
+    "membership": "the attack's AUC",
+    "forget": "accuracy on the forget rows",
+    "retain": "accuracy on the remaining rows",
+    "test": "accuracy on the test rows",
+}
+RIVALS: Final[Mapping[Against, str]] = {
+    "reference": "the retrained network's",
+    "original": "the original network's",
+    "chance": "guessing",
+}
+_FAILURES: Final[Mapping[tuple[Measure, bool], str]] = {
+    ("membership", True): "they can still be recognised as training data",
+    ("membership", False): "they stand out, because the network treats them worse than rows it never saw",
+    ("forget", True): "the network is right on them more often than one that never saw them",
+    ("forget", False): "the network is wrong on them more often than one that never saw them",
+    ("retain", False): "the network has lost more accuracy on the remaining rows than allowed",
+    ("test", False): "the network has lost more accuracy on new rows than allowed",
+}
+
+
+def describe(check: Check) -> str:
+    """One check with its numbers: areas as they are, accuracies in percentage points."""
+    scale, unit, digits = (1, "", 3) if check.measure == "membership" else (100, " points", 1)
+    low, high = (f"{scale * value:+.{digits}f}" for value in (check.low90, check.high90))
+    name = MEASURES[check.measure]
+    return (
+        f"{name[0].upper()}{name[1:]} differs from {RIVALS[check.against]} by "
+        f"{scale * check.difference:+.{digits}f}{unit} (90% interval {low} to {high}; margin "
+        f"{scale * check.margin:g}; adjusted p {check.adjusted_p:.2g}): {check.outcome}."
+    )
+
+
+def count(n: int, noun: str) -> str:
+    """`1 row`, `1,200 rows`."""
+    return f"{n:,} {noun}" if n == 1 else f"{n:,} {noun}s"
+
+
+def sentence(
+    verdict: Verdict, figures: Mapping[str, Any], decisive: Sequence[Check], needed: int | None
+) -> str:
+    """The verdict in one sentence; `needed`: about how many forget rows would settle it, if any."""
+    rows = count(figure(figures, "sets", "forget") or 0, "deleted row")
+    if verdict is Verdict.NOT_VALID:
+        return f"The audit is not valid, so it says nothing about whether the {rows} were forgotten."
+    if verdict is Verdict.PASS:
+        return (
+            f"In every check made, the network behaves like one that was trained without the {rows}, within "
+            f"margins fixed beforehand."
+        )
+    if verdict is Verdict.FAIL:
+        found = (check for check in decisive if check.outcome is Outcome.BEYOND)
+        failures = "; ".join(_FAILURES[check.measure, check.difference > 0] for check in found)
+        return f"The audit failed, with {rows}: {failures}."
+    if _only_usefulness_is_open(figures, decisive):
+        return (
+            f"In every check on the {rows}, the network behaves like one that was trained without them, within "
+            f"margins fixed beforehand; but the audit cannot tell whether it is still as accurate."
+        )
+    return (
+        f"The audit shows neither that the {rows} are still remembered nor that they are forgotten: "
+        f"{_why_open(figures, needed)}."
+    )
+
+
+def _only_usefulness_is_open(figures: Mapping[str, Any], decisive: Sequence[Check]) -> bool:
+    undecided = {check.measure for check in decisive if check.outcome is Outcome.UNDECIDED}
+    return has_reference(figures) and attack_has_power(figures) and undecided <= {"retain", "test"}
+
+
+def _why_open(figures: Mapping[str, Any], needed: int | None) -> str:
+    if not has_reference(figures):
+        return "there is no network retrained without them to compare with"
+    if not attack_has_power(figures):
+        return "the attack cannot recognise them even in the original network"
+    if needed:
+        return f"that would take about {count(needed, 'row')}"
+    return "the differences measured are too close to the margins"
