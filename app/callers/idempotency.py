@@ -51,7 +51,13 @@ class Answer:
 
 
 def once(
-    session: Session, caller: Caller, key: str | None, *, payload: BaseModel, act: Callable[[], Answer]
+    session: Session,
+    caller: Caller,
+    key: str | None,
+    *,
+    route: str,
+    payload: BaseModel,
+    act: Callable[[], Answer],
 ) -> JSONResponse:
     """Run `act` unless this caller's `key` was answered before; then repeat that answer.
 
@@ -61,7 +67,7 @@ def once(
     if key is None:
         return act().render()
     key = key.strip('"')
-    fingerprint = hashlib.sha256(f"{type(payload).__name__}{payload.model_dump_json()}".encode()).digest()
+    fingerprint = hashlib.sha256(f"{route}\n{payload.model_dump_json()}".encode()).digest()
     row = {"caller_id": caller.id, "key": key, "fingerprint": fingerprint}
     fresh = session.execute(
         insert(IdempotencyKey).values(row).on_conflict_do_nothing().returning(IdempotencyKey.key)

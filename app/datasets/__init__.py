@@ -1,0 +1,1 @@
+"""Data sets, their samples, and the tombstones that keep deleted samples out."""

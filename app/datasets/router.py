@@ -1,0 +1,56 @@
+"""/v1/datasets: register, list, inspect, retire."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Depends, Request, Response
+from fastapi.responses import JSONResponse
+
+from app.callers.auth import require
+from app.callers.idempotency import Answer, IdempotencyHeader, once
+from app.callers.service import Caller, Scope
+from app.datasets import service
+from app.datasets.schemas import DatasetView, NewDataset, Registration
+from app.deps import Db, Paging
+from app.errors import documented
+from app.jobs.schemas import Reason
+
+router = APIRouter(prefix="/v1/datasets", tags=["data sets"], responses=documented(401, 403, 422))
+Reader = Annotated[Caller, Depends(require(Scope.DATASETS_READ))]
+Writer = Annotated[Caller, Depends(require(Scope.DATASETS_WRITE))]
+
+
+@router.post("", status_code=202, response_model=Registration, operation_id="register_dataset")
+def register(body: NewDataset, session: Db, caller: Writer, key: IdempotencyHeader = None) -> JSONResponse:
+    """Register a data set (again, if the name is known: that makes a new version). A job reads its rows."""
+
+    def act() -> Answer:
+        version, job = service.register(session, body, actor=caller.actor)
+        session.refresh(version)
+        answer = Registration(dataset=service.view(version, body.name), job_id=job.id)
+        return Answer(answer, location=f"/v1/datasets/{body.name}")
+
+    return once(session, caller, key, route="datasets", payload=body, act=act)
+
+
+@router.get("", operation_id="list_datasets")
+def list_datasets(
+    session: Db, _caller: Reader, paging: Paging, request: Request, response: Response
+) -> list[DatasetView]:
+    """Data sets, each by its newest version."""
+    found = service.list_datasets(session, after=paging.after, limit=paging.limit + 1)
+    names = [dataset.name for dataset in paging.cut(found, request, response)]
+    return [service.versions_of(session, name)[0] for name in names]
+
+
+@router.get("/{name}", operation_id="read_dataset", responses=documented(404))
+def read(name: str, session: Db, _caller: Reader) -> list[DatasetView]:
+    """Every version of a data set, newest first, with the faults of those that could not be registered."""
+    return service.versions_of(session, name)
+
+
+@router.post("/{name}/retire", operation_id="retire_dataset", responses=documented(404, 409))
+def retire(name: str, body: Reason, session: Db, caller: Writer) -> list[DatasetView]:
+    """Retire a data set: nothing trains on it, and no deletion can name it, any more."""
+    return service.retire(session, name, body.reason, actor=caller.actor)

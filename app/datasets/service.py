@@ -1,0 +1,176 @@
+"""Registering, finding and retiring data sets."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+from sqlalchemy import func, select
+from sqlalchemy.dialects.postgresql import insert
+from sqlalchemy.orm import Session
+
+from app.config import settings
+from app.datasets.schemas import DatasetView, NewDataset
+from app.errors import Conflict, Fault, Invalid, NotFound, faults_of
+from app.jobs import service as jobs
+from app.jobs.params import READERS, plain_data, reader_options
+from app.tables import Alias, Dataset, DatasetState, DatasetVersion, Job, JobKind, ModelVersion
+
+
+def register(session: Session, new: NewDataset, *, actor: str) -> tuple[DatasetVersion, Job]:
+    """A new version of the data set `new.name`, and the ingest job that will read it. Raises Invalid."""
+    options, location = _checked(new)
+    dataset_id = _dataset_named(session, new.name, actor)
+    last = session.scalar(select(func.max(DatasetVersion.number)).filter_by(dataset_id=dataset_id))
+    version = DatasetVersion(
+        id=uuid.uuid4(),
+        dataset_id=dataset_id,
+        number=(last or 0) + 1,
+        reader=new.reader,
+        location=location,
+        options=dict(options),
+        shares=asdict(new.shares),
+        seed=new.seed,
+    )
+    session.add(version)
+    session.flush()
+    job = Job(
+        kind=JobKind.INGEST, dataset_version_id=version.id, parameters={}, seed=new.seed, created_by=actor
+    )
+    return version, jobs.queue(session, job)
+
+
+def _checked(new: NewDataset) -> tuple[Mapping[str, Any], str]:
+    """The reader's options with defaults, and the real location; all faults at once."""
+    info = READERS.get(new.reader)
+    if info is None:
+        raise Invalid(faults=[Fault(pointer="/reader", detail=f"must be one of: {', '.join(READERS)}")])
+    faults: list[Fault] = []
+    options: Mapping[str, Any] = {}
+    try:
+        options = plain_data(reader_options(new.reader, new.options))
+    except ValidationError as error:
+        faults += faults_of(error, "/options")
+    location = ""
+    if info.needs_location:
+        try:
+            location = inside_roots(new.location)
+        except ValueError as error:
+            faults.append(Fault(pointer="/location", detail=str(error)))
+    elif new.location:
+        faults.append(Fault(pointer="/location", detail="this reader has no location"))
+    if faults:
+        raise Invalid(faults=faults)
+    return options, location
+
+
+def inside_roots(location: str) -> str:
+    """The real path of `location`, links followed, if it lies in one of EXPUNGE_DATA_ROOTS.
+
+    Raises:
+        ValueError: saying what is wrong, without telling what lies outside the roots.
+    """
+    roots = [root.resolve() for root in settings().data_roots]
+    if not roots:
+        raise ValueError("the operator has allowed no folder of data (EXPUNGE_DATA_ROOTS)")
+    if not location or "\0" in location:
+        raise ValueError("a path inside one of the operator's data roots is needed")
+    given = Path(location)
+    candidates = [given.resolve()] if given.is_absolute() else [(root / given).resolve() for root in roots]
+    inside = [path for path in candidates if any(path.is_relative_to(root) for root in roots)]
+    for path in inside:
+        if path.exists():
+            return str(path)
+    raise ValueError("no such file or folder inside the operator's data roots")
+
+
+def _dataset_named(session: Session, name: str, actor: str) -> uuid.UUID:
+    """The ID of the data set with this name, made if need be, locked against another registration."""
+    session.execute(
+        insert(Dataset).values(id=uuid.uuid4(), name=name, created_by=actor).on_conflict_do_nothing()
+    )
+    return session.scalars(select(Dataset.id).where(Dataset.name == name).with_for_update()).one()
+
+
+def by_names(session: Session, names: Sequence[str]) -> dict[str, uuid.UUID]:
+    """The IDs of the data sets with these names."""
+    rows = session.execute(select(Dataset.name, Dataset.id).where(Dataset.name.in_(names)))
+    return dict(rows.tuples().all())
+
+
+def in_force(session: Session, dataset_ids: Sequence[uuid.UUID]) -> set[uuid.UUID]:
+    """Those of the data sets that have a ready version; none gets another one until this transaction ends."""
+    locked = select(Dataset.id).where(Dataset.id.in_(dataset_ids)).order_by(Dataset.id)
+    session.execute(locked.with_for_update(read=True))
+    query = select(DatasetVersion.dataset_id).where(
+        DatasetVersion.dataset_id.in_(dataset_ids), DatasetVersion.state == DatasetState.READY
+    )
+    return set(session.scalars(query))
+
+
+def newest_ready(session: Session, name: str, number: int | None = None) -> DatasetVersion:
+    """The version of the data set to train on: `number`, or the newest ready one. Raises Invalid."""
+    query = (
+        select(DatasetVersion)
+        .join(Dataset, Dataset.id == DatasetVersion.dataset_id)
+        .where(Dataset.name == name, DatasetVersion.state == DatasetState.READY)
+        .order_by(DatasetVersion.number.desc())
+        .limit(1)
+    )
+    version = session.scalar(query if number is None else query.where(DatasetVersion.number == number))
+    if version is None:
+        detail = "no version of this data set is ready to train on"
+        raise Invalid(faults=[Fault(pointer="/dataset", detail=detail)])
+    return version
+
+
+def get_version(session: Session, version_id: uuid.UUID) -> DatasetVersion:
+    """The data set version, which some row of ours refers to."""
+    return session.get_one(DatasetVersion, version_id)
+
+
+def name_of(session: Session, version: DatasetVersion) -> str:
+    """The name of the data set that this is a version of."""
+    return session.scalars(select(Dataset.name).where(Dataset.id == version.dataset_id)).one()
+
+
+def versions_of(session: Session, name: str) -> list[DatasetView]:
+    """Every version of a data set, newest first. Raises NotFound."""
+    dataset = session.scalar(select(Dataset).where(Dataset.name == name))
+    if dataset is None:
+        raise NotFound
+    query = select(DatasetVersion).filter_by(dataset_id=dataset.id).order_by(DatasetVersion.number.desc())
+    return [view(version, name) for version in session.scalars(query)]
+
+
+def list_datasets(session: Session, *, after: int, limit: int) -> Sequence[Dataset]:
+    """Data sets in the order they were made."""
+    query = select(Dataset).where(Dataset.ordinal > after).order_by(Dataset.ordinal).limit(limit)
+    return session.scalars(query).all()
+
+
+def retire(session: Session, name: str, reason: str, *, actor: str) -> list[DatasetView]:
+    """Retire every ready version. Raises NotFound, or Conflict while a model in use was trained on one."""
+    dataset = session.scalar(select(Dataset).where(Dataset.name == name).with_for_update())
+    if dataset is None:
+        raise NotFound
+    ready = session.scalars(
+        select(DatasetVersion).filter_by(dataset_id=dataset.id, state=DatasetState.READY)
+    ).all()
+    used = select(Alias.name).join(ModelVersion, ModelVersion.id == Alias.version_id)
+    if session.scalar(used.where(ModelVersion.dataset_version_id.in_([v.id for v in ready])).limit(1)):
+        raise Conflict("A model in use was trained on this data set; deletions from it must stay possible.")
+    for version in ready:
+        version.retire(reason, actor=actor)
+    session.flush()
+    return versions_of(session, name)
+
+
+def view(version: DatasetVersion, name: str) -> DatasetView:
+    """The version as the API shows it."""
+    shown = {column.key: getattr(version, column.key) for column in DatasetVersion.__mapper__.column_attrs}
+    return DatasetView.model_validate({**shown, "name": name, "version": version.number})

@@ -1,0 +1,1 @@
+"""Deletion requests: accepted, planned, carried out, and finished when no model in use holds their rows."""

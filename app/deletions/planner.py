@@ -1,0 +1,266 @@
+"""From open targets to unlearn jobs, and from a job's end back to its targets."""
+
+from __future__ import annotations
+
+import hashlib
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+
+from sqlalchemy import func, select
+from sqlalchemy.orm import Session
+
+from app.datasets import rows as row_sets
+from app.deletions import repository
+from app.deletions import service as deletions
+from app.jobs import service as jobs
+from app.jobs.policies import POLICY, Policy
+from app.registry import policies
+from app.registry import service as registry
+from app.tables import (
+    DeletionRequest,
+    Job,
+    JobKind,
+    JobState,
+    Model,
+    ModelVersion,
+    RequestState,
+    Target,
+    TargetState,
+)
+from app.tables.jobs import LIVE
+from models_store.rows import RowSet
+
+PLANNER = "planner"
+
+
+def plan(session: Session, limit: int) -> int:
+    """Put the open targets of each model, when their batch is due, into one unlearn job; jobs made."""
+    busy = select(Job.model_id).where(Job.kind == JobKind.UNLEARN, Job.state.in_(LIVE))
+    waiting = select(Target.model_id).where(Target.state == TargetState.OPEN)
+    query = (
+        select(Model)
+        .where(Model.id.in_(waiting), Model.id.not_in(busy))
+        .order_by(Model.ordinal)
+        .limit(limit)
+        .with_for_update(skip_locked=True)
+    )
+    return sum(_plan_model(session, model) for model in session.scalars(query).all())
+
+
+def _plan_model(session: Session, model: Model) -> bool:
+    in_force = policies.in_force(session, model.id)
+    policy = POLICY.validate_python(in_force.body)
+    if not _is_due(session, model.id, policy):
+        return False
+    targets = repository.open_targets(session, model.id)
+    parent = _version_to_clean(session, model.id)
+    if parent is None:
+        for target in targets:
+            target.be_absent("no version in use holds a deleted row", actor=PLANNER)
+            target.finished_at = datetime.now(UTC)
+        deletions.finish_requests(session, targets, actor=PLANNER)
+        return False
+    job = Job(
+        kind=JobKind.UNLEARN,
+        model_id=model.id,
+        version_id=parent.id,
+        dataset_version_id=parent.dataset_version_id,
+        policy_id=in_force.id,
+        policy=in_force.body,
+        parameters=_parameters(policy, 0),
+        rung=0,
+        seed=0,
+        created_by=PLANNER,
+    )
+    jobs.queue(session, job)
+    for target in targets:
+        target.plan(job.id, actor=PLANNER)
+    return True
+
+
+def _parameters(policy: Policy, rung: int) -> dict[str, object]:
+    chosen = policy.ladder[rung]
+    return {"method": chosen.method, "parameters": dict(chosen.parameters)}
+
+
+def _is_due(session: Session, model_id: uuid.UUID, policy: Policy) -> bool:
+    """Whether the model's open targets have waited long enough, are many enough, or are due too soon."""
+    query = (
+        select(func.min(Target.opened_at), func.count(), func.min(DeletionRequest.due_at))
+        .join(DeletionRequest, DeletionRequest.id == Target.request_id)
+        .where(
+            Target.model_id == model_id,
+            Target.state == TargetState.OPEN,
+            DeletionRequest.state != RequestState.ON_HOLD,
+        )
+    )
+    oldest, number, due = session.execute(query).one()
+    if not number:
+        return False
+    now, window = datetime.now(UTC), timedelta(seconds=policy.batch_window_seconds)
+    return bool(number >= policy.batch_max or oldest + window <= now or due - window <= now)
+
+
+def _version_to_clean(session: Session, model_id: uuid.UUID) -> ModelVersion | None:
+    """The oldest version in use that holds a row under a tombstone."""
+    for version in registry.aliased_versions_of(session, model_id):
+        if len(registry.tombstoned_rows_of(session, version)):
+            return version
+    return None
+
+
+@dataclass(frozen=True)
+class Assignment:
+    """What a claimed unlearn job has to do, fixed at the moment of the claim."""
+
+    parent: ModelVersion
+    forget: RowSet
+    retain: RowSet
+    wants_reference: bool
+
+
+def begin(session: Session, job: Job, *, actor: str) -> Assignment | None:
+    """Fix the forget set of a claimed job, and join every open target of the model to it.
+
+    The targets are read first and the tombstones after: a request commits both at once, so the forget set
+    covers at least the targets that were joined. A retry that finds another forget set starts afresh.
+    Returns None when nothing is left to forget.
+    """
+    if job.model_id is None or job.version_id is None:
+        raise ValueError("an unlearn job names its model and version")
+    targets = [
+        *repository.targets_of_job(session, job.id),
+        *repository.open_targets(session, job.model_id),
+    ]
+    requests = repository.requests_of(session, targets)
+    for target in targets:
+        if target.state is TargetState.OPEN:
+            target.plan(job.id, actor=actor)
+        if target.state is TargetState.PLANNED:
+            target.run(actor=actor)
+    for request in requests:
+        if request.state is RequestState.RECEIVED:
+            request.begin(actor=actor)
+    session.flush()
+    parent = session.get_one(ModelVersion, job.version_id)
+    forget = registry.tombstoned_rows_of(session, parent)
+    retain = registry.rows_of(session, parent) - forget
+    _fix(session, job, parent, forget=forget, retain=retain)
+    wanted = bool(job.policy and job.policy["reference"]) or any(request.reference for request in requests)
+    return Assignment(parent, forget, retain, wanted) if len(forget) else None
+
+
+def _fix(session: Session, job: Job, parent: ModelVersion, *, forget: RowSet, retain: RowSet) -> None:
+    if job.forget_digest != forget.digest:
+        job.checkpoint = job.outcome = None
+    job.forget_digest = row_sets.keep(session, forget)
+    job.rows_digest = row_sets.keep(session, retain)
+    job.seed = _seed(parent.weights or "", forget.digest, str(job.parameters))
+
+
+def _seed(*facts: str) -> int:
+    """The same for the same work, so that a job computed again elsewhere gives the same bits."""
+    return int.from_bytes(hashlib.sha256("\n".join(facts).encode()).digest()[:7], "big")
+
+
+def climb(session: Session, job: Job, *, actor: str) -> Job | None:
+    """Queue the next rung of the ladder for the targets of `job`; None after the last."""
+    policy = POLICY.validate_python(job.policy)
+    rung = (job.rung or 0) + 1
+    if rung >= len(policy.ladder):
+        return None
+    return _follow(session, job, rung, actor)
+
+
+def climb_to_exact(session: Session, job: Job, *, actor: str) -> Job:
+    """Queue the ladder's last, exact rung in place of `job`."""
+    policy = POLICY.validate_python(job.policy)
+    return _follow(session, job, len(policy.ladder) - 1, actor)
+
+
+def _follow(session: Session, job: Job, rung: int, actor: str) -> Job:
+    policy = POLICY.validate_python(job.policy)
+    following = Job(
+        kind=JobKind.UNLEARN,
+        model_id=job.model_id,
+        version_id=job.version_id,
+        dataset_version_id=job.dataset_version_id,
+        policy_id=job.policy_id,
+        policy=job.policy,
+        parameters=_parameters(policy, rung),
+        rung=rung,
+        seed=0,
+        created_by=actor,
+    )
+    session.flush()
+    jobs.queue(session, following)
+    for target in repository.targets_of_job(session, job.id):
+        target.job_id = following.id
+    return following
+
+
+def await_approval(session: Session, job: Job, *, actor: str) -> None:
+    """Every target of the job waits for a named approver."""
+    for target in repository.targets_of_job(session, job.id):
+        target.await_approval(actor=actor)
+
+
+def published(session: Session, job: Job, *, actor: str) -> int:
+    """The new version is in use: complete the targets, save where another version holds their rows."""
+    targets = repository.targets_of_job(session, job.id)
+    left = _left_in_use(session, targets)
+    for target in targets:
+        if target.request_id in left:
+            target.reopen("another version in use still holds some of the rows", actor=actor)
+            target.job_id = None
+        else:
+            target.complete(None, actor=actor)
+            target.finished_at = datetime.now(UTC)
+    deletions.finish_requests(session, targets, actor=actor)
+    return len(targets)
+
+
+def _left_in_use(session: Session, targets: Sequence[Target]) -> set[uuid.UUID]:
+    """The requests among the targets' of which some row is still held by a version in use."""
+    if not targets:
+        return set()
+    held: dict[uuid.UUID, RowSet] = {}
+    for version in registry.aliased_versions_of(session, targets[0].model_id):
+        rows = registry.tombstoned_rows_of(session, version)
+        held[version.dataset_version_id] = held.get(version.dataset_version_id, RowSet(b"")) | rows
+    if not any(len(rows) for rows in held.values()):
+        return set()
+    return {
+        target.request_id
+        for target in targets
+        if any(
+            len(rows & held.get(version_id, RowSet(b"")))
+            for version_id, rows in row_sets.of_request(session, target.request_id).items()
+        )
+    }
+
+
+def ended_without_result(session: Session, job: Job, *, actor: str) -> None:
+    """The job failed or was cancelled: so did its targets, unless there is nothing left to forget."""
+    targets = repository.targets_of_job(session, job.id)
+    parent = session.get_one(ModelVersion, job.version_id)
+    nothing_left = not len(registry.tombstoned_rows_of(session, parent))
+    for target in targets:
+        target.finished_at = datetime.now(UTC)
+        if nothing_left:
+            target.reopen("nothing was left to forget in this version", actor=actor)
+            target.job_id, target.finished_at = None, None
+        elif job.state is JobState.CANCELLED:
+            target.fail(f"its job was cancelled: {job.reason}", actor=actor)
+        else:
+            target.fail(f"its job failed: {job.reason}", actor=actor)
+    deletions.finish_requests(session, targets, actor=actor)
+
+
+def overtaken(session: Session, job: Job, *, actor: str) -> None:
+    """The aliases left the job's parent while it ran: plan its targets anew."""
+    for target in repository.targets_of_job(session, job.id):
+        target.reopen("the model's aliases moved while the job ran", actor=actor)
+        target.job_id = None

@@ -1,0 +1,104 @@
+"""The queries on requests, items and targets."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Sequence
+
+from sqlalchemy import ColumnElement, func, select
+from sqlalchemy.orm import Session
+
+from app.tables import Dataset, DeletionItem, DeletionRequest, RequestState, Target, TargetState
+
+TERMINAL = (TargetState.COMPLETED, TargetState.ALREADY_ABSENT, TargetState.RETIRED, TargetState.FAILED)
+
+
+def locked(session: Session, request_id: uuid.UUID) -> DeletionRequest | None:
+    """The request, locked against any other change."""
+    return session.get(DeletionRequest, request_id, with_for_update=True, populate_existing=True)
+
+
+def targets_of(session: Session, request_ids: Sequence[uuid.UUID]) -> dict[uuid.UUID, list[Target]]:
+    """The targets of each of these requests."""
+    found: dict[uuid.UUID, list[Target]] = {request_id: [] for request_id in request_ids}
+    for target in session.scalars(
+        select(Target).where(Target.request_id.in_(request_ids)).order_by(Target.opened_at, Target.id)
+    ):
+        found[target.request_id].append(target)
+    return found
+
+
+def targets_of_job(session: Session, job_id: uuid.UUID) -> Sequence[Target]:
+    """The targets that this job carries out, locked."""
+    query = select(Target).where(Target.job_id == job_id, Target.state.not_in(TERMINAL))
+    return session.scalars(query.order_by(Target.id).with_for_update()).all()
+
+
+def open_targets(session: Session, model_id: uuid.UUID) -> Sequence[Target]:
+    """The model's targets that no job carries out yet, locked; those of requests on hold stay out."""
+    query = (
+        select(Target)
+        .join(DeletionRequest, DeletionRequest.id == Target.request_id)
+        .where(
+            Target.model_id == model_id,
+            Target.state == TargetState.OPEN,
+            DeletionRequest.state != RequestState.ON_HOLD,
+        )
+        .order_by(Target.id)
+        .with_for_update(of=Target)
+    )
+    return session.scalars(query).all()
+
+
+def requests_of(session: Session, targets: Sequence[Target]) -> Sequence[DeletionRequest]:
+    """The requests that these targets belong to, locked in one order everywhere."""
+    ids = sorted({target.request_id for target in targets})
+    query = select(DeletionRequest).where(DeletionRequest.id.in_(ids)).order_by(DeletionRequest.id)
+    return session.scalars(query.with_for_update()).all()
+
+
+def unfinished(session: Session, request_ids: Sequence[uuid.UUID]) -> set[uuid.UUID]:
+    """Those of the requests that still have a target to be carried out."""
+    return _with_targets(session, request_ids, Target.state.not_in(TERMINAL))
+
+
+def failed(session: Session, request_ids: Sequence[uuid.UUID]) -> set[uuid.UUID]:
+    """Those of the requests that have a failed target."""
+    return _with_targets(session, request_ids, Target.state == TargetState.FAILED)
+
+
+def _with_targets(
+    session: Session, request_ids: Sequence[uuid.UUID], condition: ColumnElement[bool]
+) -> set[uuid.UUID]:
+    query = select(Target.request_id).where(Target.request_id.in_(request_ids), condition)
+    return set(session.scalars(query.distinct()))
+
+
+def page(
+    session: Session, *, after: int, limit: int, state: RequestState | None
+) -> Sequence[DeletionRequest]:
+    """Requests in the order they were received."""
+    query = select(DeletionRequest).where(DeletionRequest.ordinal > after)
+    if state is not None:
+        query = query.where(DeletionRequest.state == state)
+    return session.scalars(query.order_by(DeletionRequest.ordinal).limit(limit)).all()
+
+
+def items_of(
+    session: Session, request_id: uuid.UUID, *, after: int, limit: int
+) -> Sequence[tuple[DeletionItem, str | None]]:
+    """The request's items from position `after` on, each with the name of its data set."""
+    query = (
+        select(DeletionItem, Dataset.name)
+        .outerjoin(Dataset, Dataset.id == DeletionItem.dataset_id)
+        .where(DeletionItem.request_id == request_id, DeletionItem.position >= after)
+        .order_by(DeletionItem.position)
+        .limit(limit)
+    )
+    return session.execute(query).tuples().all()
+
+
+def count(session: Session, state: RequestState) -> int:
+    """How many requests are in this state."""
+    query = select(func.count()).select_from(DeletionRequest).where(DeletionRequest.state == state)
+    return session.scalars(query).one()

@@ -1,0 +1,297 @@
+"""Models: registered, trained, versioned, and named by aliases."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from sqlalchemy import func, select, update
+from sqlalchemy.orm import Session
+
+from app.datasets import rows as row_sets
+from app.datasets import service as datasets
+from app.errors import Conflict, Fault, Invalid, NotFound
+from app.events import service as events
+from app.jobs import service as jobs
+from app.jobs.params import plain_data
+from app.registry import policies
+from app.registry.schemas import ModelView, NewModel, PolicyView, Training, VersionView
+from app.tables import Alias, Job, JobKind, Model, ModelVersion, ReferenceNetwork, RowBits, VersionState
+from models_store.rows import RowSet
+
+_ALIASES = 0x616C6961  # the advisory lock between those who accept deletions and those who move aliases
+
+
+def create(session: Session, new: NewModel, *, actor: str) -> Model:
+    """Register a model. Raises Invalid, or Conflict if the name is taken."""
+    if session.scalar(select(Model.id).where(Model.name == new.name)):
+        raise Conflict("A model of this name is registered already.")
+    model = Model(id=uuid.uuid4(), name=new.name, description=new.description, created_by=actor)
+    session.add(model)
+    session.flush()
+    policies.set_policy(session, model, new.policy, actor=actor, at="/policy")
+    events.record(session, actor=actor, action="created", entity="Model", entity_id=model.id)
+    return model
+
+
+def get(session: Session, name: str) -> Model:
+    """The model of this name. Raises NotFound."""
+    model = session.scalar(select(Model).where(Model.name == name))
+    if model is None:
+        raise NotFound
+    return model
+
+
+def list_models(session: Session, *, after: int, limit: int) -> Sequence[Model]:
+    """Models in the order they were registered."""
+    return session.scalars(
+        select(Model).where(Model.ordinal > after).order_by(Model.ordinal).limit(limit)
+    ).all()
+
+
+def train(session: Session, model: Model, training: Training, *, actor: str) -> Job:
+    """Queue a training of the model. Raises Invalid if the data set is not ready."""
+    dataset = datasets.newest_ready(session, training.dataset, training.dataset_version)
+    job = Job(
+        kind=JobKind.TRAIN,
+        model_id=model.id,
+        dataset_version_id=dataset.id,
+        parameters={
+            "architecture": plain_data(training.architecture),
+            "recipe": plain_data(training.recipe),
+            "alias": training.alias,
+        },
+        seed=training.seed,
+        created_by=actor,
+    )
+    return jobs.queue(session, job)
+
+
+@dataclass(frozen=True, kw_only=True)
+class NewVersion:
+    """What a new version is made of."""
+
+    origin: str
+    job: Job
+    parent: ModelVersion | None
+    dataset_version_id: uuid.UUID
+    rows_digest: str
+    architecture: Mapping[str, Any]
+    recipe: Mapping[str, Any] | None
+    weights: str
+    figures: Mapping[str, Any]
+
+
+def add_version(session: Session, model_id: uuid.UUID, new: NewVersion, *, actor: str) -> ModelVersion:
+    """The model's next version. The model's row is locked, so that numbers have no gaps and no twins."""
+    session.scalars(select(Model.id).where(Model.id == model_id).with_for_update()).one()
+    last = session.scalar(select(func.max(ModelVersion.number)).filter_by(model_id=model_id))
+    version = ModelVersion(
+        id=uuid.uuid4(),
+        model_id=model_id,
+        number=(last or 0) + 1,
+        state=VersionState.READY,
+        origin=new.origin,
+        parent_id=new.parent.id if new.parent else None,
+        job_id=new.job.id,
+        dataset_version_id=new.dataset_version_id,
+        rows_digest=new.rows_digest,
+        architecture=dict(new.architecture),
+        recipe=dict(new.recipe) if new.recipe is not None else None,
+        weights=new.weights,
+        figures=dict(new.figures),
+    )
+    session.add(version)
+    session.flush()
+    events.record(
+        session,
+        actor=actor,
+        action="created",
+        entity="ModelVersion",
+        entity_id=version.id,
+        number=version.number,
+        origin=new.origin,
+    )
+    return version
+
+
+def hold_aliases(session: Session) -> None:
+    """Until this transaction ends no alias moves: a deletion being accepted must not be overtaken by one."""
+    session.execute(select(func.pg_advisory_xact_lock_shared(_ALIASES)))
+
+
+def _lock_aliases(session: Session) -> None:
+    session.execute(select(func.pg_advisory_xact_lock(_ALIASES)))
+
+
+def aliased_versions(session: Session, dataset_version_ids: Sequence[uuid.UUID]) -> Sequence[ModelVersion]:
+    """The versions, trained on one of these data set versions, that some alias names."""
+    named = select(Alias.version_id)
+    query = select(ModelVersion).where(
+        ModelVersion.id.in_(named), ModelVersion.dataset_version_id.in_(dataset_version_ids)
+    )
+    return session.scalars(query.order_by(ModelVersion.ordinal)).all()
+
+
+def aliased_versions_of(session: Session, model_id: uuid.UUID) -> Sequence[ModelVersion]:
+    """The versions of one model that some alias names, oldest first."""
+    named = select(Alias.version_id).where(Alias.model_id == model_id)
+    return session.scalars(
+        select(ModelVersion).where(ModelVersion.id.in_(named)).order_by(ModelVersion.ordinal)
+    ).all()
+
+
+def rows_of(session: Session, version: ModelVersion) -> RowSet:
+    """The rows the version was trained on, less those removed since."""
+    return row_sets.read(session, version.rows_digest)
+
+
+def tombstoned_rows_of(session: Session, version: ModelVersion) -> RowSet:
+    """Those of the version's rows that may not train: what has to be forgotten."""
+    return rows_of(session, version) & row_sets.tombstoned(session, version.dataset_version_id)
+
+
+def replace_everywhere(
+    session: Session, *, old: ModelVersion, new: ModelVersion, actor: str, reason: str
+) -> list[str]:
+    """Move every alias that names `old` to `new`, by compare-and-swap; the names of those moved.
+
+    Raises:
+        Conflict: `new` holds a row that may not train and that `old` does not hold. (Rows deleted while
+            `new` was being made are in both; moving on is then still a step away from them.)
+    """
+    _lock_aliases(session)
+    left = tombstoned_rows_of(session, new)
+    if len(left - rows_of(session, old)):
+        raise Conflict("The version holds deleted rows.")
+    moved = session.scalars(
+        update(Alias)
+        .where(Alias.model_id == old.model_id, Alias.version_id == old.id)
+        .values(version_id=new.id, revision=Alias.revision + 1, updated_at=func.now())
+        .returning(Alias.name)
+    ).all()
+    for name in moved:
+        _record_move(session, new, name, actor=actor, reason=reason)
+    if moved:
+        old.supersede(actor=actor)
+    return list(moved)
+
+
+def set_alias(session: Session, version: ModelVersion, name: str, *, actor: str, reason: str) -> None:
+    """Have `name` name this version. Raises Conflict if the version holds deleted rows or is not ready."""
+    _lock_aliases(session)
+    alias = session.get(Alias, (version.model_id, name), populate_existing=True)
+    if alias is not None and alias.version_id == version.id:
+        return
+    if version.state is VersionState.SUPERSEDED:
+        version.reinstate(actor=actor)
+    if version.state is not VersionState.READY:
+        raise Conflict(f"The version is {version.state}.")
+    if len(tombstoned_rows_of(session, version)):
+        raise Conflict("The version was trained on rows that have been deleted since.")
+    if alias is None:
+        session.add(Alias(model_id=version.model_id, name=name, version_id=version.id))
+    else:
+        left, alias.version_id = alias.version_id, version.id
+        alias.revision += 1
+        alias.updated_at = datetime.now(UTC)
+        session.flush()
+        _supersede_unnamed(session, left, actor)
+    _record_move(session, version, name, actor=actor, reason=reason)
+
+
+def _supersede_unnamed(session: Session, version_id: uuid.UUID, actor: str) -> None:
+    if session.scalar(select(Alias.name).where(Alias.version_id == version_id).limit(1)) is None:
+        session.get_one(ModelVersion, version_id).supersede(actor=actor)
+
+
+def _record_move(session: Session, version: ModelVersion, name: str, *, actor: str, reason: str) -> None:
+    events.record(
+        session,
+        actor=actor,
+        action="alias moved",
+        entity="ModelVersion",
+        entity_id=version.id,
+        reason=reason,
+        alias=name,
+    )
+    events.emit(
+        session,
+        "model.alias_moved",
+        model_id=str(version.model_id),
+        version_id=str(version.id),
+        alias=name,
+    )
+
+
+def get_version(session: Session, model: Model, number: int) -> ModelVersion:
+    """One version of the model. Raises NotFound."""
+    version = session.scalar(select(ModelVersion).filter_by(model_id=model.id, number=number))
+    if version is None:
+        raise NotFound
+    return version
+
+
+def version_to_name(session: Session, model: Model, number: int) -> ModelVersion:
+    """The version an alias should name. Raises Invalid if there is none of this number."""
+    version = session.scalar(select(ModelVersion).filter_by(model_id=model.id, number=number))
+    if version is None:
+        raise Invalid(faults=[Fault(pointer="/version", detail="the model has no such version")])
+    return version
+
+
+def reference_for(session: Session, version_id: uuid.UUID, rows_digest: str) -> ReferenceNetwork | None:
+    """A network retrained, by the version's own recipe, on exactly these rows, if there is one."""
+    query = select(ReferenceNetwork).filter_by(version_id=version_id, rows_digest=rows_digest)
+    return session.scalar(query)
+
+
+def view(session: Session, model: Model) -> ModelView:
+    """The model as the API shows it."""
+    query = (
+        select(Alias.name, ModelVersion.number)
+        .join(ModelVersion, ModelVersion.id == Alias.version_id)
+        .where(Alias.model_id == model.id)
+    )
+    return ModelView(
+        id=model.id,
+        name=model.name,
+        description=model.description,
+        aliases=dict(session.execute(query).tuples().all()),
+        policy=PolicyView.model_validate(policies.in_force(session, model.id)),
+        created_at=model.created_at,
+    )
+
+
+def view_versions(session: Session, versions: Sequence[ModelVersion]) -> list[VersionView]:
+    """Versions as the API shows them, in two more queries however many there are."""
+    ids = [version.id for version in versions]
+    names: dict[uuid.UUID, list[str]] = {}
+    for alias in session.scalars(select(Alias).where(Alias.version_id.in_(ids)).order_by(Alias.name)):
+        names.setdefault(alias.version_id, []).append(alias.name)
+    digests = {version.rows_digest for version in versions}
+    sizes = dict(
+        session.execute(select(RowBits.digest, RowBits.size).where(RowBits.digest.in_(digests)))
+        .tuples()
+        .all()
+    )
+    columns = [column.key for column in ModelVersion.__mapper__.column_attrs]
+    return [
+        VersionView.model_validate(
+            {
+                **{key: getattr(version, key) for key in columns},
+                "rows": sizes[version.rows_digest],
+                "aliases": names.get(version.id, []),
+            }
+        )
+        for version in versions
+    ]
+
+
+def versions_of(session: Session, model: Model, *, after: int, limit: int) -> Sequence[ModelVersion]:
+    """The model's versions in the order they were made."""
+    query = select(ModelVersion).where(ModelVersion.model_id == model.id, ModelVersion.ordinal > after)
+    return session.scalars(query.order_by(ModelVersion.ordinal).limit(limit)).all()
