@@ -71,6 +71,7 @@ class UnlearnSpec:
     reference_seconds: float | None = None
     unlearned: str | None = None  # weights digest of this job's own earlier result: only the audit is left
     unlearning_seconds: float | None = None
+    unlearning_passes: int | None = None
     environment: Environment
 
 

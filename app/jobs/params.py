@@ -200,7 +200,7 @@ class TrainingRecipe:
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Iterative:
+class Iterative:
     """What every step-based method shares."""
 
     __pydantic_config__: ClassVar[ConfigDict] = _STRICT
@@ -221,7 +221,7 @@ class Retrain:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Finetune(_Iterative):
+class Finetune(Iterative):
     """Go on training on the remaining rows alone."""
 
     steps: StepBudget = 280
@@ -230,7 +230,7 @@ class Finetune(_Iterative):
 
 
 @dataclass(frozen=True, kw_only=True)
-class NegGrad(_Iterative):
+class NegGrad(Iterative):
     """alpha * CE(retain) - (1 - alpha) * CE(forget) in one step."""
 
     alpha: Annotated[float, Field(gt=0, le=1)] = 0.8
@@ -239,7 +239,7 @@ class NegGrad(_Iterative):
 
 
 @dataclass(frozen=True, kw_only=True)
-class SharpMinMax(_Iterative):
+class SharpMinMax(Iterative):
     """Two disjoint halves of the parameters: one keeps (sharpness minimised), one forgets (maximised).
 
     `mask_fraction` p: the share of parameters, by |sum of forget gradients|, that forgets. `mask_end` says

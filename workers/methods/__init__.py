@@ -1,0 +1,1 @@
+"""Unlearning algorithms: one small file each, named in one registry."""

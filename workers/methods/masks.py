@@ -1,0 +1,54 @@
+"""Which weights the deleted rows pull at most."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from workers.data.batches import Rows
+from workers.training import multi_tensor
+from workers.training.gradients import Differentiable, Forward
+
+_BATCH_ROWS = 256
+
+
+def forget_mask(
+    model: Differentiable, forget: Rows, *, fraction: float, end: Literal["top", "bottom"]
+) -> list[Tensor]:
+    """Mark the share of all weights whose summed forget gradient is largest (or smallest) in size.
+
+    G = |sum over F of grad CE|: the signed gradients are added up first, over all of F, in evaluation mode
+    and without augmentation, so the mask follows from the weights and the rows alone. The order is one over
+    all tensors together (Fan et al. 2023, section 4; Tang & Khanna 2026, section 4). `bottom` marks what the
+    code released with the latter marks.
+
+    Args:
+        model: the network at its original weights, computing in float32; left in evaluation mode.
+        forget: the rows to forget.
+        fraction: the share p in (0, 1); at least one weight is marked and one is not.
+        end: which end of the order.
+
+    Returns:
+        A bool tensor a weight, of the weight's shape.
+    """
+    size = torch.cat([total.abs().flatten() for total in _summed_gradient(model, forget)])
+    count = min(max(1, round(fraction * len(size))), len(size) - 1)
+    marked = torch.zeros_like(size, dtype=torch.bool)
+    marked[size.topk(count, largest=end == "top", sorted=False).indices] = True
+    parts = torch.split(marked, [weight.numel() for weight in model.weights])
+    return [part.view_as(weight) for part, weight in zip(parts, model.weights, strict=True)]
+
+
+def _summed_gradient(model: Differentiable, rows: Rows) -> list[Tensor]:
+    model.network.eval()
+    total = [torch.zeros_like(weight) for weight in model.weights]
+    for batch in rows.in_order(_BATCH_ROWS):
+
+        def loss(forward: Forward, batch: Rows = batch) -> Tensor:
+            return functional.cross_entropy(forward(batch.images), batch.labels, reduction="sum")
+
+        multi_tensor.add_(total, model.gradient(loss))
+    return total

@@ -1,0 +1,196 @@
+"""What a job computes, from frozen plain data to frozen plain data; no database and no queue.
+
+Each function can be killed at any moment and called again with the same spec: it goes on from the monitor's
+newest checkpoint and ends with the same bits.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import numpy as np
+import torch
+
+from app.jobs.params import Architecture, Precision
+from models_store.blobs import BlobStore
+from models_store.checkpoints import pack, unpack
+from models_store.rows import RowSet
+from workers.audit.figures import audit_figures
+from workers.audit.outputs import Outputs, SetName, Sets
+from workers.data.batches import Rows
+from workers.data.reader import Reader, load
+from workers.data.registry import open_reader
+from workers.data.seeds import derived_seed, generator
+from workers.methods.registry import METHODS
+from workers.methods.run import Run
+from workers.monitor import Monitor
+from workers.nets.factory import build
+from workers.nets.network import Network
+from workers.spec import AuditOutcome, DataSpec, TrainOutcome, TrainSpec, Unlearned, UnlearnSpec
+from workers.training.evaluate import accuracy, evaluate
+from workers.training.precision import autocast_dtype
+from workers.training.surroundings import described, surroundings
+from workers.training.train import fit
+
+_MOST_RETAIN_ROWS = 10_000  # a larger retain set is judged by a sample of this size
+_NO_ROWS = {"correct": 0, "n": 0}
+
+
+class WrongWeights(Exception):
+    """The stored weights do not belong to the architecture they are said to have."""
+
+
+def train(spec: TrainSpec, store: BlobStore, monitor: Monitor) -> TrainOutcome:
+    """Train a network from scratch and measure it.
+
+    Figures: accuracy {"train" | "validation" | "test": {"correct", "n"}}, curve [{"train_loss",
+    "train_accuracy"} an epoch], seconds and passes of the training, parameters, precision, environment.
+
+    Raises:
+        DataFault: the data cannot be read.
+        Diverged: the loss left the finite numbers.
+        Cancelled: from the monitor.
+    """
+    with surroundings(spec.environment) as device:
+        reader = _reader(spec.data)
+        network = _new_network(spec.architecture, spec.data, spec.seed).to(device)
+        rows = _rows(reader, spec.train, device)
+        trace = fit(network, rows, spec.recipe, spec.seed, monitor)
+        correct = {"train": accuracy(network, rows)}
+        for name, row_set in {"validation": spec.validation, "test": spec.test}.items():
+            correct[name] = accuracy(network, _rows(reader, row_set, device)) if row_set else _NO_ROWS
+        figures = {
+            "accuracy": correct,
+            "curve": trace.curve,
+            "seconds": trace.seconds,
+            "passes": trace.passes,
+            "parameters": sum(weight.numel() for weight in network.parameters()),
+            "precision": _precision(spec.recipe.precision, device),
+            "environment": described(device),
+        }
+        return TrainOutcome(weights=_save(network, store), figures=figures)
+
+
+def unlearn(spec: UnlearnSpec, store: BlobStore, monitor: Monitor) -> Unlearned:
+    """Run the method on the original network. A reference trained on exactly R is taken as the retraining.
+
+    Raises:
+        DataFault, Diverged, Cancelled: as `train`.
+        BlobMissing, BlobDamaged, WrongWeights: the original cannot be loaded.
+    """
+    if spec.method == "retrain" and spec.reference is not None:
+        return Unlearned(weights=spec.reference, seconds=0.0, passes=0)
+    with surroundings(spec.environment) as device:
+        reader = _reader(spec.data)
+        retain, forget = (_rows(reader, row_set, device) for row_set in (spec.retain, spec.forget))
+        run = Run(
+            network=_stored_network(spec.original.weights, spec, store).to(device),
+            retain=retain,
+            forget=forget,
+            recipe=spec.recipe,
+            seed=spec.seed,
+            monitor=monitor,
+        )
+        trace = METHODS[spec.method](run, spec.parameters)
+        return Unlearned(weights=_save(run.network, store), seconds=trace.seconds, passes=trace.passes)
+
+
+def audit(spec: UnlearnSpec, store: BlobStore, monitor: Monitor) -> AuditOutcome:
+    """Measure the original, the unlearned network and the reference, if there is one, on the same rows.
+
+    Figures: those of `workers.audit.figures`, and cost {"seconds": {"unlearning", "audit", "reference"},
+    "passes": {"unlearning"}}, None where it is not known.
+
+    Raises:
+        ValueError: the spec names no unlearned weights.
+        DataFault, Cancelled, BlobMissing, BlobDamaged, WrongWeights: as above.
+    """
+    if spec.unlearned is None:
+        raise ValueError("there is nothing to audit before the method has run")
+    started = time.perf_counter()
+    networks = {"original": spec.original.weights, "unlearned": spec.unlearned, "reference": spec.reference}
+    with surroundings(spec.environment) as device:
+        rows = _audited_rows(spec, device)
+        outputs: dict[str, Sets] = {}
+        for number, (name, weights) in enumerate(networks.items()):
+            monitor.check_cancelled()
+            monitor.progress("audit", number, len(networks))
+            if weights is not None:
+                outputs[name] = _outputs(_stored_network(weights, spec, store).to(device), rows)
+        figures = audit_figures(
+            original=outputs["original"],
+            unlearned=outputs["unlearned"],
+            reference=outputs.get("reference"),
+            holdout_match=spec.holdout_match,
+            seed=derived_seed(spec.seed, "audit"),
+        )
+    monitor.progress("audit", len(networks), len(networks))
+    figures["cost"] = _cost(spec, audit_seconds=time.perf_counter() - started)
+    return AuditOutcome(figures=figures, blobs={})
+
+
+def _precision(wanted: Precision, device: torch.device) -> str:
+    return str(autocast_dtype(wanted, device) or torch.float32).removeprefix("torch.")
+
+
+def _reader(data: DataSpec) -> Reader:
+    return open_reader(data.reader, data.location, data.options)
+
+
+def _rows(reader: Reader, wanted: RowSet, device: torch.device) -> Rows:
+    return Rows.of(*load(reader, wanted), device)
+
+
+def _audited_rows(spec: UnlearnSpec, device: torch.device) -> dict[SetName, Rows]:
+    reader = _reader(spec.data)
+    row_sets: dict[SetName, RowSet] = {
+        "retain": _sample(spec.retain, derived_seed(spec.seed, "retain sample")),
+        "forget": spec.forget,
+        "holdout": spec.holdout,
+        "test": spec.test,
+    }
+    return {name: _rows(reader, row_set, device) for name, row_set in row_sets.items()}
+
+
+def _sample(rows: RowSet, seed: int) -> RowSet:
+    """At most `_MOST_RETAIN_ROWS` of the rows, drawn without replacement."""
+    if len(rows) <= _MOST_RETAIN_ROWS:
+        return rows
+    ordinals = np.fromiter(rows, dtype=np.int64, count=len(rows))
+    return RowSet.of(np.random.default_rng(seed).choice(ordinals, _MOST_RETAIN_ROWS, replace=False).tolist())
+
+
+def _outputs(network: Network, rows: dict[SetName, Rows]) -> Sets:
+    return {
+        name: Outputs(evaluate(network, part).double().cpu().numpy(), part.labels.cpu().numpy())
+        for name, part in rows.items()
+    }
+
+
+def _cost(spec: UnlearnSpec, *, audit_seconds: float) -> dict[str, Any]:
+    seconds = {
+        "unlearning": spec.unlearning_seconds,
+        "audit": audit_seconds,
+        "reference": spec.reference_seconds,
+    }
+    return {"seconds": seconds, "passes": {"unlearning": spec.unlearning_passes}}
+
+
+def _new_network(architecture: Architecture, data: DataSpec, seed: int) -> Network:
+    return build(architecture, data.num_classes, data.image_shape, generator(seed, "initialise"))
+
+
+def _stored_network(weights: str, spec: UnlearnSpec, store: BlobStore) -> Network:
+    """The network with these weights, which must be exactly the architecture's tensors."""
+    network = _new_network(spec.original.architecture, spec.data, seed=0)
+    tensors, _ = unpack(store.get(weights))
+    try:
+        network.load_state_dict(tensors)
+    except RuntimeError as fault:
+        raise WrongWeights(f"blob {weights} does not hold the weights of this architecture") from fault
+    return network
+
+
+def _save(network: Network, store: BlobStore) -> str:
+    return store.put(pack(network.state_dict()))
