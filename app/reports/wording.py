@@ -72,8 +72,8 @@ def sentence(
         return f"The audit failed, with {rows}: {failures}."
     if _only_usefulness_is_open(figures, decisive):
         return (
-            f"In every check on the {rows}, the network behaves like one that was trained without them, within "
-            f"margins fixed beforehand; but the audit cannot tell whether it is still as accurate."
+            f"In every check on the {rows}, the network behaves like one that was trained without them, "
+            f"within margins fixed beforehand; but the audit cannot tell whether it is still as accurate."
         )
     return (
         f"The audit shows neither that the {rows} are still remembered nor that they are forgotten: "

@@ -34,12 +34,11 @@ from typing import Any, Final, Literal
 
 import numpy as np
 
-from workers.audit.matching import MATCH_DISTANCE, Match, match_classes
-from workers.audit.membership import margins, svc_draw, svc_non_members
+from workers.audit.matching import MATCH_DISTANCE, match_holdout
+from workers.audit.membership import margin_scores, svc_draw, svc_non_members
 from workers.audit.outputs import Outputs, SetName, Sets
 from workers.audit.statistics import (
     Difference,
-    Scores,
     auc,
     auc_interval,
     auc_p_value,
@@ -49,7 +48,7 @@ from workers.audit.statistics import (
 )
 from workers.audit.tug_of_war import Accuracies, average_gap, signed_tug_of_war, tug_of_war
 
-__all__ = ["SVC_DIRECTION", "Outputs", "Sets", "audit_figures", "matched"]
+__all__ = ["SVC_DIRECTION", "Outputs", "Sets", "audit_figures"]
 
 SVC_DIRECTION: Final = (
     "share of the forget rows called non-members; neither high nor low is good: the share of a network "
@@ -57,7 +56,7 @@ SVC_DIRECTION: Final = (
 )
 _ACCURACY_SETS: Final[tuple[SetName, ...]] = ("retain", "forget", "test")
 _SETS: Final[tuple[SetName, ...]] = (*_ACCURACY_SETS, "holdout")
-_MATCHING, _ATTACK = 0, 1  # independent random streams of one seed
+_ATTACK_STREAM = 1  # that of the matching is 0
 
 
 def audit_figures(
@@ -87,10 +86,8 @@ def audit_figures(
     if reference is not None:
         networks["reference"] = reference
     _check_same_rows(networks)
-    match = matched(original, seed=seed, class_distance=class_distance)
-    networks = {
-        name: {**sets, "holdout": sets["holdout"].take(match.rows)} for name, sets in networks.items()
-    }
+    match = match_holdout(original, seed=seed, class_distance=class_distance)
+    networks = {name: match.applied_to(sets) for name, sets in networks.items()}
     accuracy = {name: _accuracies(sets) for name, sets in networks.items()}
     svc = _svc_confidence(networks, seed)
     others = {name: sets for name, sets in networks.items() if name != "unlearned"}
@@ -110,12 +107,6 @@ def audit_figures(
         "reference_utility": reference and _accuracy_differences(reference, original, ("retain", "test")),
         **_summaries(accuracy, svc),
     }
-
-
-def matched(sets: Sets, *, seed: int, class_distance: float = MATCH_DISTANCE) -> Match:
-    """The rows of "holdout" that `audit_figures` compares "forget" with, for this seed."""
-    rng = np.random.default_rng((seed, _MATCHING))
-    return match_classes(sets["forget"].labels, sets["holdout"].labels, rng=rng, distance=class_distance)
 
 
 def _check_same_rows(networks: Mapping[str, Sets]) -> None:
@@ -140,16 +131,8 @@ def _accuracies(sets: Sets) -> dict[str, Any]:
     return {name: {"correct": k, "n": n, **_rate(k, n)} for name, (k, n) in counts.items()}
 
 
-def _margin_scores(sets: Sets) -> Scores | None:
-    """phi of F and of H, or None where a set is empty or the network's outputs are not finite."""
-    pair = sets["forget"], sets["holdout"]
-    if not all(len(outputs) and outputs.finite.all() for outputs in pair):
-        return None
-    return Scores(*(margins(outputs) for outputs in pair))
-
-
 def _membership(sets: Sets) -> dict[str, float] | None:
-    scores = _margin_scores(sets)
+    scores = margin_scores(sets)
     if scores is None:
         return None
     value, ninety_five, ninety = auc(scores), auc_interval(scores), auc_interval(scores, 0.1)
@@ -166,7 +149,7 @@ def _membership(sets: Sets) -> dict[str, float] | None:
 
 def _svc_confidence(networks: Mapping[str, Sets], seed: int) -> dict[str, Any]:
     retain, test = (len(networks["original"][name]) for name in ("retain", "test"))
-    members, non_members = svc_draw(retain, test, np.random.default_rng((seed, _ATTACK)))
+    members, non_members = svc_draw(retain, test, np.random.default_rng((seed, _ATTACK_STREAM)))
 
     def called(sets: Sets) -> dict[str, Any] | None:
         known = sets["retain"].take(members), sets["test"].take(non_members)
@@ -198,7 +181,7 @@ def _accuracy_differences(first: Sets, second: Sets, names: tuple[SetName, ...])
 
 
 def _differences(unlearned: Sets, other: Sets) -> dict[str, Any]:
-    first, second = _margin_scores(unlearned), _margin_scores(other)
+    first, second = margin_scores(unlearned), margin_scores(other)
     membership = _difference(paired_delong(first, second)) if first and second else None
     return {**_accuracy_differences(unlearned, other, _ACCURACY_SETS), "membership": membership}
 

@@ -7,10 +7,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from workers.audit.outputs import FloatArray, IntArray
+from workers.audit.outputs import FloatArray, IntArray, Sets
 
 MATCH_DISTANCE = 0.1  # what the default policy still accepts as comparable
 _SLACK = 0.01
+_STREAM = 0  # one seed serves several independent draws
 
 
 @dataclass(frozen=True)
@@ -23,6 +24,16 @@ class Match:
 
     rows: IntArray
     distance: float | None
+
+    def applied_to(self, sets: Sets) -> Sets:
+        """The same network's outputs with the holdout cut down to the chosen rows."""
+        return {**sets, "holdout": sets["holdout"].take(self.rows)}
+
+
+def match_holdout(sets: Sets, *, seed: int, class_distance: float = MATCH_DISTANCE) -> Match:
+    """The rows of "holdout" to compare "forget" with, by `match_classes`; the same for the same seed."""
+    rng = np.random.default_rng((seed, _STREAM))
+    return match_classes(sets["forget"].labels, sets["holdout"].labels, rng=rng, distance=class_distance)
 
 
 def match_classes(

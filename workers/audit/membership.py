@@ -6,7 +6,8 @@ import numpy as np
 from scipy.special import logsumexp, softmax
 from sklearn.svm import SVC
 
-from workers.audit.outputs import BoolArray, FloatArray, IntArray, Outputs
+from workers.audit.outputs import BoolArray, FloatArray, IntArray, Outputs, Sets
+from workers.audit.statistics import Scores
 
 SVC_ROWS = 2_000  # per side; the fit is quadratic
 
@@ -22,6 +23,14 @@ def margins(outputs: Outputs) -> FloatArray:
     others[rows, outputs.labels] = -np.inf
     phi: FloatArray = outputs.logits[rows, outputs.labels] - logsumexp(others, axis=1)
     return phi
+
+
+def margin_scores(sets: Sets) -> Scores | None:
+    """phi of F and of H; None where a set is empty or the network's outputs are not finite."""
+    pair = sets["forget"], sets["holdout"]
+    if not all(len(outputs) and outputs.finite.all() for outputs in pair):
+        return None
+    return Scores(*(margins(outputs) for outputs in pair))
 
 
 def svc_draw(retain: int, test: int, rng: np.random.Generator) -> tuple[IntArray, IntArray]:
