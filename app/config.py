@@ -47,10 +47,25 @@ class Settings(BaseSettings):
         """Compose files pass unset variables as empty strings."""
         return None if value == "" else value
 
+    def environment(self) -> dict[str, str]:
+        """The variables that give another process these settings, but for the admin key."""
+        chosen = {name: getattr(self, name) for name in self.model_fields_set - {"admin_key"}}
+        return {
+            f"{self.model_config['env_prefix']}{name.upper()}": _as_variable(value)
+            for name, value in chosen.items()
+            if value is not None
+        }
+
     @property
     def store(self) -> str:
         """The URL of the artefact store."""
         return self.store_url or str(self.var.resolve() / "store")
+
+
+def _as_variable(value: object) -> str:
+    if isinstance(value, SecretStr):
+        return value.get_secret_value()
+    return os.pathsep.join(map(str, value)) if isinstance(value, tuple) else str(value)
 
 
 @lru_cache

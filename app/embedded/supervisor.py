@@ -151,7 +151,7 @@ class Supervisor:
             running.part.before_start()
             running.process = Process(running.part.program)
             running.restart_at = None
-            _log.info("part_restarted", part=running.part.program.name, pid=running.process.pid)
+            _log.warning("part_restarted", part=running.part.program.name, pid=running.process.pid)
 
     def _plan_restart(self, running: _Running, code: int) -> None:
         program = running.part.program

@@ -1,0 +1,161 @@
+"""The command `expunge`."""
+
+from __future__ import annotations
+
+import os
+import socket
+import sys
+from importlib import import_module
+from importlib.metadata import version as installed_version
+from typing import Annotated, Any
+
+import typer
+import uvicorn
+from pydantic import ValidationError
+from pydantic_settings import SettingsError
+from sqlalchemy.exc import OperationalError
+from typer.core import TyperGroup
+
+from app import logs
+from app.config import Settings
+from app.db import DatabaseNotConfigured
+from app.embedded import EmbeddedError, Supervisor
+from app.embedded.service import Service, create_admin_key, listening, running_service
+from app.embedded.signals import StopRequested, stop_signals
+from app.migrate import upgrade
+from app.queue import BrokerNotConfigured
+
+_STARTUP_FAILED = 3
+# Seconds that open event streams get to end when the API stops.
+_GRACE_SECONDS = 5
+
+
+class _WrongSettings(Exception):
+    """The environment does not make valid settings; the message names every fault and no value."""
+
+
+class _Commands(TyperGroup):
+    def invoke(self, context: Any) -> Any:  # noqa: ANN401 - typer's context class differs between its versions
+        """Show what the operator can act on as a message; all else is a defect and keeps its traceback."""
+        try:
+            return super().invoke(context)
+        except (EmbeddedError, DatabaseNotConfigured, BrokerNotConfigured, _WrongSettings) as error:
+            message = str(error)
+        except OperationalError as error:
+            message = f"The database does not answer: {str(error.orig).strip()}"
+        typer.echo(f"Error: {message}", err=True)
+        raise typer.Exit(1)
+
+
+app = typer.Typer(
+    cls=_Commands,
+    help="Unlearning as a service.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+
+
+@app.command()
+def up() -> None:
+    """Run the whole service on this machine, with a database and a broker of its own unless URLs are set."""
+    settings = _settings()
+    logs.configure("up", file=settings.var / "logs" / "up.log")
+    with stop_signals() as pause:
+        supervisor = Supervisor(pause, adopts=True)
+        try:
+            with running_service(settings, supervisor) as service:
+                _welcome(service, settings)
+                supervisor.watch()
+        except StopRequested:
+            typer.echo("Stopped.")
+
+
+@app.command()
+def api(listener: Annotated[int | None, typer.Option(hidden=True)] = None) -> None:
+    """Serve the HTTP API."""
+    settings = _settings()
+    logs.configure("api")
+    server = uvicorn.Server(
+        uvicorn.Config(
+            "app.main:create_app",
+            factory=True,
+            log_config=None,
+            server_header=False,
+            timeout_graceful_shutdown=_GRACE_SECONDS,
+        )
+    )
+    opened = listening(settings.host, settings.port) if listener is None else socket.socket(fileno=listener)
+    with opened as open_socket:
+        server.run(sockets=[open_socket])
+    if not server.started:
+        raise typer.Exit(_STARTUP_FAILED)
+
+
+@app.command()
+def worker(
+    queues: Annotated[str, typer.Option(help="Queues to take jobs from, separated by commas.")] = "jobs",
+) -> None:
+    """Run jobs from the queue."""
+    settings = _settings()
+    if settings.broker_url is None:
+        raise BrokerNotConfigured(BrokerNotConfigured.__doc__)
+    options = f"--pool threads --concurrency {settings.worker_concurrency} --queues {queues}"
+    options += " --loglevel INFO --without-gossip --without-mingle"
+    # The workers' code is another program: it replaces this process. By default Celery answers SIGTERM by waiting
+    # for its tasks, but jobs go on from their checkpoints, here or elsewhere.
+    os.execve(  # noqa: S606 - no shell is wanted
+        sys.executable,
+        [sys.executable, "-P", "-m", "celery", "-A", "workers.celery_app", "worker", *options.split()],
+        os.environ | {"REMAP_SIGTERM": "SIGQUIT"},
+    )
+
+
+@app.command()
+def scheduler() -> None:
+    """Plan, relay, sweep, publish, deliver and seal; of several, one works and the others stand by."""
+    _settings()
+    logs.configure("scheduler")
+    import_module("app.scheduler").main()
+
+
+@app.command()
+def migrate() -> None:
+    """Bring the database to the newest schema, and create the admin key that EXPUNGE_ADMIN_KEY holds."""
+    settings = _settings()
+    logs.configure("migrate")
+    if settings.database_url is None:
+        raise DatabaseNotConfigured(DatabaseNotConfigured.__doc__)
+    upgrade(settings.database_url)
+    if settings.admin_key is not None:
+        create_admin_key(settings)
+
+
+@app.command()
+def version() -> None:
+    """Print the version."""
+    typer.echo(installed_version("expunge"))
+
+
+def _welcome(service: Service, settings: Settings) -> None:
+    typer.echo(f"Expunge runs at {service.address}, its API documentation at {service.address}/docs")
+    if service.admin_key is not None and settings.admin_key is None:
+        typer.echo(f"The admin API key, shown only now: {service.admin_key}")
+    typer.echo(f"Logs are in {service.settings.var / 'logs'}. Ctrl-C stops everything.")
+
+
+def _settings() -> Settings:
+    try:
+        return Settings()
+    except ValidationError as error:
+        faults = [
+            f"  {_variable(fault['loc'])}: {fault['msg']}" for fault in error.errors(include_input=False)
+        ]
+        raise _WrongSettings("\n".join(["The settings are wrong.", *faults])) from None
+    except SettingsError as error:
+        raise _WrongSettings(str(error)) from None
+
+
+def _variable(location: tuple[int | str, ...]) -> str:
+    return f"EXPUNGE_{str(location[0]).upper()}"
