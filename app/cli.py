@@ -103,11 +103,11 @@ def worker(
         raise BrokerNotConfigured(BrokerNotConfigured.__doc__)
     options = f"--pool threads --concurrency {settings.worker_concurrency} --queues {queues}"
     options += " --loglevel INFO --without-gossip --without-mingle"
-    # The workers' code is another program: it replaces this process. By default Celery answers SIGTERM by waiting
-    # for its tasks, but jobs go on from their checkpoints, here or elsewhere.
+    # The workers' code is another program, which replaces this process. REMAP_SIGTERM: Celery would wait for
+    # its tasks, but jobs go on from their checkpoints, here or elsewhere.
     os.execve(  # noqa: S606 - no shell is wanted
         sys.executable,
-        [sys.executable, "-P", "-m", "celery", "-A", "workers.celery_app", "worker", *options.split()],
+        [sys.executable, "-P", "-m", "celery", "-q", "-A", "workers.celery_app", "worker", *options.split()],
         os.environ | {"REMAP_SIGTERM": "SIGQUIT"},
     )
 
@@ -149,13 +149,12 @@ def _settings() -> Settings:
     try:
         return Settings()
     except ValidationError as error:
-        faults = [
-            f"  {_variable(fault['loc'])}: {fault['msg']}" for fault in error.errors(include_input=False)
-        ]
-        raise _WrongSettings("\n".join(["The settings are wrong.", *faults])) from None
+        faults = error.errors(include_input=False)
+        lines = [f"  EXPUNGE_{str(fault['loc'][0]).upper()}: {fault['msg']}" for fault in faults]
+        raise _WrongSettings("\n".join(["The settings are wrong.", *lines])) from None
     except SettingsError as error:
         raise _WrongSettings(str(error)) from None
 
 
-def _variable(location: tuple[int | str, ...]) -> str:
-    return f"EXPUNGE_{str(location[0]).upper()}"
+if __name__ == "__main__":
+    app()
