@@ -138,7 +138,7 @@ def _header(stream: IO[bytes], name: str) -> _Header:
     try:
         version = npy.read_magic(stream)
         shape, fortran_order, dtype = _HEADERS[version](stream)
-    except (ValueError, KeyError):
+    except (ValueError, KeyError, *_TORN):
         raise BadFormat(f"array {name!r} has no readable header") from None
     if dtype.hasobject or fortran_order:
         raise BadFormat(f"array {name!r} must hold plain values in C order")

@@ -97,7 +97,7 @@ class _Findings:
     def result(self) -> Scan:
         if not self.splits:
             self.faults.append("the data set has no rows")
-        elif self.largest_label < 1 and len(self.names) < 2:
+        elif self.largest_label == 0 and len(self.names) < 2:
             self.faults.append("there are fewer than two classes")
         if self.more_faults:
             self.faults.append(f"and {self.more_faults} more faults")
