@@ -12,6 +12,7 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from pydantic import BaseModel, Field, ValidationError
 from pydantic_core import ErrorDetails
+from sqlalchemy.exc import IntegrityError, OperationalError
 from starlette.exceptions import HTTPException
 
 from app.tables.base import IllegalTransition
@@ -135,6 +136,20 @@ def _transition(_request: Request, error: Exception) -> JSONResponse:
     return render(Conflict.status, Conflict.slug, f"{error}.")
 
 
+def _overtaken(_request: Request, error: Exception) -> JSONResponse:
+    """Two requests at once wanted the same unique thing; the database let one of them have it."""
+    log.info("integrity_conflict", kind=type(error).__name__)
+    return render(
+        Conflict.status, "conflict", "Somebody else has just made such a thing; read it and try again."
+    )
+
+
+def _unreachable(_request: Request, error: Exception) -> JSONResponse:
+    log.warning("database_unreachable", kind=type(error).__name__)
+    detail = "The database does not answer; nothing was done."
+    return render(503, "unavailable", detail, headers={"Retry-After": "2"})
+
+
 def _unexpected(_request: Request, error: Exception) -> JSONResponse:
     log.error("unexpected_error", kind=type(error).__name__, exc_info=error)
     return render(500, "internal-error", "Something went wrong here; it was logged and nothing was done.")
@@ -146,6 +161,8 @@ def install(app: FastAPI) -> None:
     app.add_exception_handler(RequestValidationError, _validation)
     app.add_exception_handler(HTTPException, _http)
     app.add_exception_handler(IllegalTransition, _transition)
+    app.add_exception_handler(IntegrityError, _overtaken)
+    app.add_exception_handler(OperationalError, _unreachable)
     app.add_exception_handler(Exception, _unexpected)
 
 

@@ -133,6 +133,19 @@ def get_version(session: Session, version_id: uuid.UUID) -> DatasetVersion:
     return session.get_one(DatasetVersion, version_id)
 
 
+def version_of_job(session: Session, job: Job) -> DatasetVersion:
+    """The data set version that a job is about."""
+    if job.dataset_version_id is None:
+        raise ValueError("the job names no data set version")
+    return get_version(session, job.dataset_version_id)
+
+
+def refuse(version: DatasetVersion, faults: Sequence[str], *, actor: str) -> None:
+    """The registration found these faults; nothing was loaded."""
+    version.faults = list(faults)
+    version.fail(f"{len(faults)} faults", actor=actor)
+
+
 def name_of(session: Session, version: DatasetVersion) -> str:
     """The name of the data set that this is a version of."""
     return session.scalars(select(Dataset.name).where(Dataset.id == version.dataset_id)).one()

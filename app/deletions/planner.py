@@ -165,22 +165,29 @@ def _seed(*facts: str) -> int:
     return int.from_bytes(hashlib.sha256("\n".join(facts).encode()).digest()[:7], "big")
 
 
-def climb(session: Session, job: Job, *, actor: str) -> Job | None:
-    """Queue the next rung of the ladder for the targets of `job`; None after the last."""
-    policy = POLICY.validate_python(job.policy)
+def next_rung(job: Job) -> int | None:
+    """The rung after the job's own; None after the last."""
     rung = (job.rung or 0) + 1
-    if rung >= len(policy.ladder):
-        return None
-    return _follow(session, job, rung, actor)
+    return rung if rung < len(POLICY.validate_python(job.policy).ladder) else None
 
 
-def climb_to_exact(session: Session, job: Job, *, actor: str) -> Job:
-    """Queue the ladder's last, exact rung in place of `job`."""
-    policy = POLICY.validate_python(job.policy)
-    return _follow(session, job, len(policy.ladder) - 1, actor)
+def reference_job(session: Session, job: Job, *, actor: str) -> Job:
+    """The job that retrains, by the parent's own recipe, on exactly the rows that `job` leaves."""
+    parent = session.get_one(ModelVersion, job.version_id)
+    return Job(
+        kind=JobKind.REFERENCE,
+        model_id=job.model_id,
+        version_id=parent.id,
+        dataset_version_id=parent.dataset_version_id,
+        parameters={"architecture": parent.architecture, "recipe": parent.recipe},
+        rows_digest=job.rows_digest,
+        seed=_seed(parent.weights or "", job.rows_digest or "", "reference"),
+        created_by=actor,
+    )
 
 
-def _follow(session: Session, job: Job, rung: int, actor: str) -> Job:
+def climb(session: Session, job: Job, rung: int, *, actor: str) -> Job:
+    """Queue a further rung of the ladder, under the same policy, for the targets of `job`, now ended."""
     policy = POLICY.validate_python(job.policy)
     following = Job(
         kind=JobKind.UNLEARN,

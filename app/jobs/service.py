@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -183,9 +183,7 @@ def acknowledge_cancel(session: Session, lease: Lease) -> None:
 
 def request_cancel(session: Session, job_id: uuid.UUID, caller: Caller, reason: str) -> Job:
     """Cancel a job: at once if nothing runs, else at its next step. Raises NotFound or Conflict."""
-    job = session.scalar(select(Job).where(Job.id == job_id).with_for_update())
-    if job is None:
-        raise NotFound
+    job = locked(session, job_id)
     if job.state is JobState.RUNNING:
         job.cancel_requested_at = job.cancel_requested_at or datetime.now(UTC)
         job.cancel_actor = caller.actor
@@ -250,16 +248,18 @@ def wake_forgotten(session: Session, *, after_seconds: float, limit: int) -> int
     return len(forgotten)
 
 
-def unsettled(session: Session, states: Sequence[JobState]) -> Job | None:
-    """The oldest job in one of these states whose consequences were not drawn yet, locked."""
-    query = (
-        select(Job)
-        .where(Job.state.in_(states), Job.settled_at.is_(None))
-        .order_by(Job.ordinal)
-        .limit(1)
-        .with_for_update(skip_locked=True)
-    )
-    return session.scalar(query)
+def locked(session: Session, job_id: uuid.UUID) -> Job:
+    """The job, locked against any other change. Raises NotFound."""
+    job = session.get(Job, job_id, with_for_update=True, populate_existing=True)
+    if job is None:
+        raise NotFound
+    return job
+
+
+def unsettled(session: Session, states: Sequence[JobState], skip: Collection[uuid.UUID]) -> uuid.UUID | None:
+    """The oldest job in one of these states, not in `skip`, whose consequences were not drawn yet."""
+    query = select(Job.id).where(Job.state.in_(states), Job.settled_at.is_(None), Job.id.not_in(skip))
+    return session.scalar(query.order_by(Job.ordinal).limit(1))
 
 
 def settle(job: Job) -> None:

@@ -249,6 +249,22 @@ def reference_for(session: Session, version_id: uuid.UUID, rows_digest: str) -> 
     return session.scalar(query)
 
 
+def add_reference(session: Session, job: Job) -> ReferenceNetwork:
+    """Keep the result of a reference job for the version and rows it was made for."""
+    outcome = job.outcome or {}
+    found = ReferenceNetwork(
+        version_id=job.version_id,
+        rows_digest=job.rows_digest,
+        job_id=job.id,
+        weights=outcome["weights"],
+        seconds=outcome["figures"]["seconds"],
+        figures=outcome["figures"],
+    )
+    session.add(found)
+    session.flush()
+    return found
+
+
 def view(session: Session, model: Model) -> ModelView:
     """The model as the API shows it."""
     query = (

@@ -1,0 +1,82 @@
+"""The HTTP application: routes, errors, limits, health and metrics."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from fastapi import FastAPI, Request, Response
+from fastapi.routing import APIRoute
+from prometheus_client import CONTENT_TYPE_LATEST, Counter, Histogram, generate_latest
+from sqlalchemy import text
+
+from app import errors
+from app.callers.router import router as keys
+from app.config import settings
+from app.datasets.router import router as datasets
+from app.db import transaction
+from app.deletions.router import router as deletions
+from app.deps import Db
+from app.jobs.router import router as jobs
+from app.limits import BodyLimit
+from app.metrics import operating_figures
+from app.registry.router import router as models
+from app.reports.router import router as reports
+
+_requests = Counter("expunge_http_requests_total", "Requests answered.", ["method", "route", "status"])
+_seconds = Histogram("expunge_http_request_seconds", "Time to answer.", ["method", "route"])
+DESCRIPTION = """Unlearning as a service: post which training samples are to be forgotten; Expunge removes
+their influence from every model in use, audits the result and publishes signed reports.
+
+Every call needs an API key: `Authorization: Bearer KEY`. Errors are `application/problem+json` (RFC 9457)."""
+
+
+def create_app() -> FastAPI:
+    """The application; needs EXPUNGE_DATABASE_URL."""
+    app = FastAPI(
+        title="Expunge",
+        version="0.1.0",
+        description=DESCRIPTION,
+        generate_unique_id_function=_operation_id,
+    )
+    errors.install(app)
+    app.middleware("http")(_measured)
+    app.add_middleware(BodyLimit, most_bytes=settings().max_body_bytes)
+    for router in (deletions, models, datasets, jobs, reports, keys):
+        app.include_router(router)
+    _add_operations(app)
+    return app
+
+
+def _operation_id(route: APIRoute) -> str:
+    return route.name
+
+
+async def _measured(request: Request, call_next: Callable[[Request], Awaitable[Response]]) -> Response:
+    started = time.perf_counter()
+    response = await call_next(request)
+    route = getattr(request.scope.get("route"), "path", "unknown")  # the template: no ID becomes a label
+    _requests.labels(request.method, route, response.status_code).inc()
+    _seconds.labels(request.method, route).observe(time.perf_counter() - started)
+    return response
+
+
+def _add_operations(app: FastAPI) -> None:
+    @app.get("/healthz", tags=["operations"], operation_id="healthz")
+    def healthz() -> dict[str, str]:
+        """The process answers."""
+        return {"status": "ok"}
+
+    @app.get("/readyz", tags=["operations"], operation_id="readyz", responses=errors.documented(503))
+    def readyz() -> dict[str, str]:
+        """The process answers, and its database does too."""
+        with transaction() as session:
+            session.execute(text("SELECT 1"))
+        return {"status": "ready"}
+
+    @app.get("/metrics", tags=["operations"], operation_id="metrics", response_class=Response)
+    def metrics(session: Db) -> Any:  # noqa: ANN401  (a response, kept out of the schema)
+        """Figures for Prometheus; none names a person, a sample or a caller."""
+        body = generate_latest() + operating_figures(session)
+        return Response(body, media_type=CONTENT_TYPE_LATEST)

@@ -1,0 +1,182 @@
+"""What follows from a job's end: verdict, publish rule, new version, report, and finished targets.
+
+Each job is settled in one transaction. Its blobs were written before, so a crash leaves at most a blob that
+nothing refers to.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Collection, Mapping
+
+from sqlalchemy.orm import Session
+
+from app.datasets import rows as row_sets
+from app.deletions import planner
+from app.events import service as events
+from app.jobs import service as jobs
+from app.jobs.params import METHODS
+from app.jobs.policies import POLICY
+from app.registry import service as registry
+from app.registry.service import NewVersion
+from app.reports import filing
+from app.reports.verdict import Action, Decision, Judgement, judge, publish_decision
+from app.tables import Job, JobKind, JobState, ModelVersion, Report
+
+PUBLISHER = "publisher"
+_ENDED = (JobState.AUDITED, JobState.FAILED, JobState.CANCELLED)
+
+
+def next_to_settle(session: Session, *, skip: Collection[uuid.UUID]) -> uuid.UUID | None:
+    """The oldest ended job, not in `skip`, whose consequences were not drawn yet."""
+    return jobs.unsettled(session, _ENDED, skip)
+
+
+def settle(session: Session, job_id: uuid.UUID) -> None:
+    """Draw the consequences of a job's end, once."""
+    job = jobs.locked(session, job_id)
+    if job.settled_at is not None or job.state not in _ENDED:
+        return
+    if job.state is JobState.AUDITED:
+        _FINISH[job.kind](session, job)
+    else:
+        _end_without_result(session, job)
+    if job.is_final:
+        jobs.settle(job)
+        events.emit(session, f"job.{job.state}", job_id=str(job.id), kind=job.kind)
+
+
+def _end_without_result(session: Session, job: Job) -> None:
+    if job.kind is JobKind.UNLEARN:
+        planner.ended_without_result(session, job, actor=PUBLISHER)
+    elif job.kind is JobKind.REFERENCE:
+        jobs.wake_waiting(session, job)
+
+
+def _finish_ingest(_session: Session, job: Job) -> None:
+    job.finish(None, actor=PUBLISHER)
+
+
+def _finish_training(session: Session, job: Job) -> None:
+    """Register the new version, unless one of its rows was deleted while it trained."""
+    outcome = job.outcome or {}
+    version_id, model_id = job.dataset_version_id, job.model_id
+    if version_id is None or model_id is None or job.rows_digest is None:
+        raise ValueError("a train job names its model and rows")
+    registry.hold_aliases(session)
+    if len(row_sets.read(session, job.rows_digest) & row_sets.tombstoned(session, version_id)):
+        jobs.start_over(session, job, "rows were deleted while it trained")
+        return
+    new = NewVersion(
+        origin="trained",
+        job=job,
+        parent=None,
+        dataset_version_id=version_id,
+        rows_digest=job.rows_digest,
+        architecture=job.parameters["architecture"],
+        recipe=job.parameters["recipe"],
+        weights=outcome["weights"],
+        figures=outcome["figures"],
+    )
+    version = registry.add_version(session, model_id, new, actor=PUBLISHER)
+    if job.parameters["alias"] is not None:
+        name = job.parameters["alias"]
+        registry.set_alias(session, version, name, actor=job.created_by, reason="trained for this alias")
+    job.finish(f"version {version.number}", actor=PUBLISHER)
+
+
+def _finish_reference(session: Session, job: Job) -> None:
+    registry.add_reference(session, job)
+    job.finish(None, actor=PUBLISHER)
+    jobs.wake_waiting(session, job)
+
+
+def _finish_unlearning(session: Session, job: Job) -> None:
+    """Judge the figures by the job's own policy, then publish, ask, or go on to the next rung."""
+    judgement, decision = decide(job)
+    if decision.action is Action.PUBLISH:
+        publish(session, job, judgement, decision, actor=PUBLISHER)
+    elif decision.action is Action.AWAIT_APPROVAL:
+        job.await_approval(decision.reason, actor=PUBLISHER)
+        planner.await_approval(session, job, actor=PUBLISHER)
+    else:
+        reject(session, job, judgement, decision, actor=PUBLISHER)
+
+
+def decide(job: Job) -> tuple[Judgement, Decision]:
+    """The verdict on an audited job and what its policy makes of it, from its figures alone."""
+    policy = POLICY.validate_python(job.policy)
+    figures = (job.outcome or {})["figures"]
+    rung = job.rung or 0
+    judgement = judge(figures, policy.thresholds)
+    decision = publish_decision(
+        judgement,
+        figures,
+        publish_when=policy.publish_when,
+        exact=METHODS[policy.ladder[rung].method].exact,
+        last_rung=rung + 1 >= len(policy.ladder),
+        prefer_exact=policy.prefer_exact,
+    )
+    return judgement, decision
+
+
+def publish(session: Session, job: Job, judgement: Judgement, decision: Decision, *, actor: str) -> Report:
+    """Put the job's network into use everywhere its parent was, and file the report.
+
+    If no alias names the parent any more, somebody was faster: the network is not published and the
+    targets are planned anew.
+    """
+    parent = session.get_one(ModelVersion, job.version_id)
+    version = registry.add_version(session, parent.model_id, _new_version(job, parent, decision), actor=actor)
+    moved = registry.replace_everywhere(
+        session, old=parent, new=version, actor=actor, reason=f"unlearned by job {job.id}"
+    )
+    report = filing.file_report(session, job, parent, judgement, decision, version=version if moved else None)
+    if moved:
+        planner.published(session, job, actor=actor)
+        job.finish(f"version {version.number}", actor=actor)
+    else:
+        planner.overtaken(session, job, actor=actor)
+        job.supersede("the model's aliases moved while it ran", actor=actor)
+    return report
+
+
+def _new_version(job: Job, parent: ModelVersion, decision: Decision) -> NewVersion:
+    outcome = job.outcome or {}
+    is_reference = decision.network == "reference"
+    exact = is_reference or METHODS[job.parameters["method"]].exact
+    if job.rows_digest is None:
+        raise ValueError("an unlearn job names its rows")
+    return NewVersion(
+        origin="retrained" if exact else "unlearned",
+        job=job,
+        parent=parent,
+        dataset_version_id=parent.dataset_version_id,
+        rows_digest=job.rows_digest,
+        architecture=parent.architecture,
+        recipe=parent.recipe,
+        weights=outcome["spec"]["reference"] if is_reference else outcome["unlearned"]["weights"],
+        figures={"accuracy": outcome["figures"]["accuracy"][decision.network]},
+    )
+
+
+def reject(session: Session, job: Job, judgement: Judgement, decision: Decision, *, actor: str) -> Report:
+    """File the report of a network that is not published, and queue the next rung, if there is one."""
+    parent = session.get_one(ModelVersion, job.version_id)
+    report = filing.file_report(session, job, parent, judgement, decision, version=None)
+    following = planner.next_rung(job)
+    if following is None:
+        job.supersede(decision.reason, actor=actor)
+        planner.ended_without_result(session, job, actor=actor)
+    else:
+        job.supersede(decision.reason, actor=actor)
+        planner.climb(session, job, following, actor=actor)
+    return report
+
+
+_FINISH: Mapping[JobKind, Callable[[Session, Job], None]] = {
+    JobKind.INGEST: _finish_ingest,
+    JobKind.TRAIN: _finish_training,
+    JobKind.REFERENCE: _finish_reference,
+    JobKind.UNLEARN: _finish_unlearning,
+}

@@ -1,0 +1,135 @@
+"""One loop that moves everything on: sweep, plan, publish, relay. Of several, one works, the others wait."""
+
+from __future__ import annotations
+
+import signal
+import threading
+import time
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import structlog
+from sqlalchemy import Connection, func, select
+from sqlalchemy.exc import OperationalError
+
+from app import queue
+from app.config import Settings, settings
+from app.db import engine, transaction
+from app.deletions import planner
+from app.events import service as events
+from app.jobs import service as jobs
+from app.reports import publisher
+
+log = structlog.get_logger(__name__)
+_LOCK = 0x73636865  # the advisory lock of the one scheduler at work
+_BATCH = 100  # the most rows a step handles in one turn
+_RETRY_FAULTY_SECONDS = 60.0
+
+
+@dataclass
+class Scheduler:
+    """The steps of a turn; each is its own transaction, bounded, and harmless to repeat."""
+
+    config: Settings
+    _faulty: dict[uuid.UUID, float] = field(default_factory=dict)
+
+    def turn(self) -> None:
+        """One round of all steps. A step that fails is logged and does not keep the others from working."""
+        for step in (self.sweep, self.plan, self.publish, self.relay):
+            self._guarded(step)
+
+    def sweep(self) -> None:
+        """Take back jobs of lost workers, and wake workers for jobs that the broker forgot."""
+        with transaction() as session:
+            lost = jobs.take_back_expired(session, _BATCH)
+            forgotten = jobs.wake_forgotten(
+                session, after_seconds=self.config.republish_seconds, limit=_BATCH
+            )
+        if lost or forgotten:
+            log.info("swept", lost_workers=lost, woken_again=forgotten)
+
+    def plan(self) -> None:
+        """Make jobs of open targets."""
+        with transaction() as session:
+            planned = planner.plan(session, _BATCH)
+        if planned:
+            log.info("planned", jobs=planned)
+
+    def publish(self) -> None:
+        """Settle jobs that have ended, each in its own transaction."""
+        now = time.monotonic()
+        self._faulty = {job: at for job, at in self._faulty.items() if now < at + _RETRY_FAULTY_SECONDS}
+        for _ in range(_BATCH):
+            with transaction() as session:
+                job_id = publisher.next_to_settle(session, skip=self._faulty)
+            if job_id is None:
+                return
+            self._settle(job_id)
+
+    def _settle(self, job_id: uuid.UUID) -> None:
+        try:
+            with transaction() as session:
+                publisher.settle(session, job_id)
+        except OperationalError:
+            raise
+        except Exception:
+            log.exception("job_not_settled", job_id=str(job_id))
+            self._faulty[job_id] = time.monotonic()
+        else:
+            log.info("settled", job_id=str(job_id))
+
+    def relay(self) -> None:
+        """Hand the outbox to the broker, in order; what cannot be handed over stays for the next turn."""
+        with transaction() as session:
+            for message in events.unpublished(session, _BATCH):
+                if message.topic == events.WAKE:
+                    try:
+                        queue.wake(message.payload["job_id"], message.payload["queue"])
+                    except queue.BrokerUnreachable:
+                        log.warning("broker_unreachable")
+                        return
+                events.mark_published(message)
+
+    def _guarded(self, step: Callable[[], None]) -> None:
+        try:
+            step()
+        except OperationalError:
+            raise
+        except Exception:
+            log.exception("step_failed", step=step.__name__)
+
+
+def main() -> None:
+    """Run until SIGTERM or SIGINT; stand by while another scheduler is at work."""
+    stop = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stop.set())
+    scheduler = Scheduler(settings())
+    while not stop.is_set():
+        try:
+            with engine().connect() as connection:
+                _work(scheduler, connection, stop)
+        except OperationalError:
+            log.warning("database_unreachable")
+            stop.wait(1)
+
+
+def _work(scheduler: Scheduler, connection: Connection, stop: threading.Event) -> None:
+    """Turn while this connection holds the lock, which the database releases if this process dies."""
+    pause = scheduler.config.scheduler_seconds
+    while not stop.is_set():
+        held = connection.scalar(select(func.pg_try_advisory_lock(_LOCK)))
+        connection.rollback()
+        if not held:
+            stop.wait(pause)
+            continue
+        try:
+            while not stop.is_set():
+                connection.scalar(select(1))  # fails when the lock's connection is gone
+                connection.rollback()
+                scheduler.turn()
+                stop.wait(pause)
+        finally:
+            if not connection.closed and not connection.invalidated:
+                connection.scalar(select(func.pg_advisory_unlock(_LOCK)))

@@ -1,0 +1,138 @@
+"""From database rows to the frozen specs that the pipeline takes."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, is_dataclass
+from typing import Any, Literal
+
+from sqlalchemy.orm import Session
+
+from app.config import Settings
+from app.datasets import rows as row_sets
+from app.datasets import service as datasets
+from app.deletions.planner import Assignment
+from app.jobs.params import ARCHITECTURE, RECIPE, method_parameters
+from app.registry import service as registry
+from app.tables import DatasetVersion, Job
+from models_store.rows import RowSet
+from workers.spec import DataSpec, Environment, TrainSpec, UnlearnSpec, Version
+
+_FEWEST_KIN = 20  # fewer never-trained rows of the same people than this say less than many of the same class
+
+
+def environment(config: Settings) -> Environment:
+    """The threads and the device of this worker."""
+    return Environment(threads=config.worker_threads, device=config.device or "cpu")
+
+
+def data_spec(version: DatasetVersion) -> DataSpec:
+    """How to read a data set version that is ready."""
+    if version.num_classes is None or version.image_shape is None:
+        raise ValueError("the data set version was not read yet")
+    height, width, channels = version.image_shape
+    return DataSpec(
+        reader=version.reader,
+        location=version.location,
+        options=version.options,
+        num_classes=version.num_classes,
+        image_shape=(height, width, channels),
+    )
+
+
+def training(session: Session, job: Job, config: Settings) -> TrainSpec:
+    """The spec of a train job: its data set's training rows, less those deleted by now, fixed in the job."""
+    version = datasets.version_of_job(session, job)
+    rows = row_sets.of_role(session, version.id, "train") - row_sets.tombstoned(session, version.id)
+    digest = row_sets.keep(session, rows)
+    if job.rows_digest != digest:
+        job.checkpoint = None
+    job.rows_digest = digest
+    return _train_spec(session, job, version, rows, config)
+
+
+def reference(session: Session, job: Job, config: Settings) -> TrainSpec:
+    """The spec of a reference job: the recipe of the version it judges, on exactly the remaining rows."""
+    if job.rows_digest is None:
+        raise ValueError("a reference job names its rows")
+    rows = row_sets.read(session, job.rows_digest)
+    return _train_spec(session, job, datasets.version_of_job(session, job), rows, config)
+
+
+def _train_spec(
+    session: Session, job: Job, version: DatasetVersion, rows: RowSet, config: Settings
+) -> TrainSpec:
+    deleted = row_sets.tombstoned(session, version.id)
+    return TrainSpec(
+        data=data_spec(version),
+        architecture=ARCHITECTURE.validate_python(job.parameters["architecture"]),
+        recipe=RECIPE.validate_python(job.parameters["recipe"]),
+        train=rows,
+        validation=row_sets.of_role(session, version.id, "validation") - deleted,
+        test=row_sets.of_role(session, version.id, "test") - deleted,
+        seed=job.seed,
+        environment=environment(config),
+    )
+
+
+def unlearning(session: Session, job: Job, work: Assignment, config: Settings) -> UnlearnSpec:
+    """The spec of an unlearn job whose forget set was fixed when it was claimed."""
+    version = datasets.version_of_job(session, job)
+    if work.parent.recipe is None or work.parent.weights is None:
+        raise ValueError("the version has no recipe or no weights")
+    method, given = job.parameters["method"], job.parameters["parameters"]
+    found = registry.reference_for(session, work.parent.id, work.retain.digest)
+    done = (job.outcome or {}).get("unlearned", {})
+    holdout, match = _holdout(session, version, work)
+    return UnlearnSpec(
+        data=data_spec(version),
+        original=Version(
+            architecture=ARCHITECTURE.validate_python(work.parent.architecture), weights=work.parent.weights
+        ),
+        recipe=RECIPE.validate_python(work.parent.recipe),
+        method=method,
+        parameters=method_parameters(method, given),
+        forget=work.forget,
+        retain=work.retain,
+        holdout=holdout,
+        holdout_match=match,
+        class_distance=(job.policy or {})["thresholds"]["class_distance"],
+        test=row_sets.of_role(session, version.id, "test") - row_sets.tombstoned(session, version.id),
+        seed=job.seed,
+        reference=found.weights if found else None,
+        reference_seconds=found.seconds if found else None,
+        unlearned=done.get("weights"),
+        unlearning_seconds=done.get("seconds"),
+        unlearning_passes=done.get("passes"),
+        environment=environment(config),
+    )
+
+
+def _holdout(
+    session: Session, version: DatasetVersion, work: Assignment
+) -> tuple[RowSet, Literal["subject", "class"]]:
+    """The attack's non-members: the same people's never-trained rows where there are enough of them."""
+    kin = row_sets.kin_holdout(session, version.id, work.forget)
+    if len(kin) >= max(_FEWEST_KIN, len(work.forget) // 2):
+        return kin, "subject"
+    return row_sets.of_role(session, version.id, "holdout"), "class"
+
+
+def fingerprint(spec: TrainSpec | UnlearnSpec) -> str:
+    """A digest of everything in the spec; a checkpoint goes with one fingerprint only."""
+    return hashlib.sha256(json.dumps(described(spec), sort_keys=True).encode()).hexdigest()
+
+
+def described(spec: TrainSpec | UnlearnSpec) -> Mapping[str, Any]:
+    """The spec as JSON-ready data, sets of rows by their digest."""
+    return {name: _plain(getattr(spec, name)) for name in spec.__dataclass_fields__}
+
+
+def _plain(value: object) -> object:
+    if isinstance(value, RowSet):
+        return value.digest
+    if is_dataclass(value) and not isinstance(value, type):
+        return asdict(value)
+    return value

@@ -1,0 +1,205 @@
+"""The process of one job: `python -m workers.run JOB TOKEN`. Loads the spec, computes, writes the outcome."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+import traceback
+import uuid
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import structlog
+
+from app.config import Settings, settings
+from app.db import transaction
+from app.deletions import planner
+from app.jobs import service as jobs
+from app.jobs.params import METHODS
+from app.jobs.service import Lease, LeaseLost
+from app.logs import configure
+from app.tables import JobKind
+from models_store.blobs import BlobDamaged, BlobMissing, BlobStore
+from workers import assemble, ingest, pipeline
+from workers.data.reader import DataFault
+from workers.monitor import Cancelled
+from workers.reporting import DatabaseMonitor
+from workers.spec import TrainSpec, UnlearnSpec
+from workers.tasks import CANCELLED_EXIT
+from workers.training.loop import Diverged
+
+log = structlog.get_logger(__name__)
+_EXPECTED = (DataFault, Diverged, BlobMissing, BlobDamaged, pipeline.WrongWeights)
+
+
+class Desk:
+    """What every kind of job needs at hand."""
+
+    def __init__(self, lease: Lease, config: Settings, cancelled: threading.Event) -> None:
+        self.lease = lease
+        self.config = config
+        self.store = BlobStore(config.store)
+        self.monitor = DatabaseMonitor(lease, self.store, cancelled)
+
+    @property
+    def actor(self) -> str:
+        """How the audit log names this job."""
+        return f"job {self.lease.job_id}"
+
+
+def train(desk: Desk) -> None:
+    """A new network from scratch, on the rows that may train at this moment."""
+    with transaction() as session:
+        job = jobs.held(session, desk.lease)
+        spec = assemble.training(session, job, desk.config)
+    _train(desk, spec)
+
+
+def reference(desk: Desk) -> None:
+    """A network from scratch on exactly the rows that remain."""
+    with transaction() as session:
+        job = jobs.held(session, desk.lease)
+        spec = assemble.reference(session, job, desk.config)
+    _train(desk, spec)
+
+
+def _train(desk: Desk, spec: TrainSpec) -> None:
+    desk.monitor.bind(assemble.fingerprint(spec))
+    outcome = pipeline.train(spec, desk.store, desk.monitor)
+    with transaction() as session:
+        result = {
+            "weights": outcome.weights,
+            "figures": dict(outcome.figures),
+            "spec": assemble.described(spec),
+        }
+        job = jobs.finish_computing(session, desk.lease, result)
+        jobs.note_artefact(
+            session, job, name="weights", digest=outcome.weights, rows_digest=spec.train.digest
+        )
+
+
+def unlearn(desk: Desk) -> None:
+    """Forget, then audit; between the two, wait for a reference if one is wanted and there is none."""
+    with transaction() as session:
+        job = jobs.held(session, desk.lease)
+        work = planner.begin(session, job, actor=desk.actor)
+        if work is None:
+            jobs.fail(session, desk.lease, "nothing was left to forget")
+            return
+        if not len(work.retain):
+            jobs.fail(session, desk.lease, "every training row is to be forgotten: retire the model instead")
+            return
+        spec = assemble.unlearning(session, job, work, desk.config)
+    if spec.unlearned is None:
+        spec = _forget(desk, spec)
+    exact = METHODS[spec.method].exact
+    if work.wants_reference and spec.reference is None and not exact and _wait_for_reference(desk):
+        return
+    _audit(desk, replace(spec, reference=None) if exact else spec)
+
+
+def _forget(desk: Desk, spec: UnlearnSpec) -> UnlearnSpec:
+    """Run the method and note its result at once: a later attempt then only has the audit left."""
+    desk.monitor.bind(assemble.fingerprint(spec))
+    done = pipeline.unlearn(spec, desk.store, desk.monitor)
+    result = {"weights": done.weights, "seconds": done.seconds, "passes": done.passes}
+    with transaction() as session:
+        job = jobs.held(session, desk.lease)
+        job.outcome = {**(job.outcome or {}), "unlearned": result, "spec": assemble.described(spec)}
+        job.checkpoint = None
+        jobs.note_artefact(session, job, name="weights", digest=done.weights, rows_digest=spec.retain.digest)
+    return replace(
+        spec, unlearned=done.weights, unlearning_seconds=done.seconds, unlearning_passes=done.passes
+    )
+
+
+def _wait_for_reference(desk: Desk) -> bool:
+    """Queue a reference and let go of the worker; False if one was tried before and failed."""
+    with transaction() as session:
+        job = jobs.held(session, desk.lease)
+        if job.waits_for is not None:
+            return False
+        other = jobs.queue(session, planner.reference_job(session, job, actor=desk.actor))
+        jobs.wait_for(session, desk.lease, other, {}, "waiting for a reference to compare with")
+        return True
+
+
+def _audit(desk: Desk, spec: UnlearnSpec) -> None:
+    audited = pipeline.audit(spec, desk.store, desk.monitor)
+    with transaction() as session:
+        outcome = {"figures": dict(audited.figures), "blobs": dict(audited.blobs)}
+        job = jobs.finish_computing(session, desk.lease, outcome)
+        for name, digest in audited.blobs.items():
+            jobs.note_artefact(session, job, name=name, digest=digest, rows_digest=spec.forget.digest)
+
+
+def _ingest(desk: Desk) -> None:
+    ingest.ingest(desk.lease, desk.monitor, actor=desk.actor)
+
+
+KINDS: Mapping[JobKind, Callable[[Desk], None]] = {
+    JobKind.INGEST: _ingest,
+    JobKind.TRAIN: train,
+    JobKind.REFERENCE: reference,
+    JobKind.UNLEARN: unlearn,
+}
+
+
+def execute(lease: Lease, config: Settings, cancelled: threading.Event) -> int:
+    """Compute the job under this lease; the process's exit code."""
+    desk = Desk(lease, config, cancelled)
+    try:
+        with transaction() as session:
+            kind = jobs.held(session, lease).kind
+        KINDS[kind](desk)
+    except Cancelled:
+        return CANCELLED_EXIT
+    except LeaseLost:
+        log.info("lease_lost", job_id=str(lease.job_id))
+    except _EXPECTED as fault:
+        _fail(lease, str(fault))
+    except Exception as error:
+        log.exception("job_failed", job_id=str(lease.job_id))
+        _fail(lease, f"internal error: {type(error).__name__} {_place(error)}")
+    return 0
+
+
+def _fail(lease: Lease, reason: str) -> None:
+    with transaction() as session:
+        jobs.fail(session, lease, reason)
+
+
+def _place(error: BaseException) -> str:
+    """Where the error arose; its message may hold data and is left out."""
+    frames = traceback.extract_tb(error.__traceback__)
+    return f"in {Path(frames[-1].filename).name}, line {frames[-1].lineno}" if frames else ""
+
+
+def _die_with_parent() -> None:
+    """End this process when the worker that started it is gone, whatever it is computing."""
+
+    def watch() -> None:
+        sys.stdin.buffer.read()
+        os._exit(70)
+
+    threading.Thread(target=watch, name="parent watch", daemon=True).start()
+
+
+def main(arguments: list[str]) -> int:
+    """The entry of the process."""
+    job_id, token = arguments
+    cancelled = threading.Event()
+    signal.signal(signal.SIGTERM, lambda *_: cancelled.set())
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    _die_with_parent()
+    config = settings()
+    configure("job")
+    structlog.contextvars.bind_contextvars(job_id=job_id)
+    return execute(Lease(uuid.UUID(job_id), int(token)), config, cancelled)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
