@@ -38,15 +38,25 @@ _FAILURES: Final[Mapping[tuple[Measure, bool], str]] = {
 
 
 def describe(check: Check) -> str:
-    """One check with its numbers: areas as they are, accuracies in percentage points."""
-    scale, unit, digits = (1, "", 3) if check.measure == "membership" else (100, " points", 1)
-    low, high = (f"{scale * value:+.{digits}f}" for value in (check.low90, check.high90))
-    name = MEASURES[check.measure]
-    return (
-        f"{name[0].upper()}{name[1:]} differs from {RIVALS[check.against]} by "
-        f"{scale * check.difference:+.{digits}f}{unit} (90% interval {low} to {high}; margin "
-        f"{scale * check.margin:g}; adjusted p {check.adjusted_p:.2g}): {check.outcome}."
+    """One check with its numbers."""
+    difference, low, high = (
+        signed(check.measure, value) for value in (check.difference, check.low90, check.high90)
     )
+    margin = signed(check.measure, check.margin).removeprefix("+")
+    return (
+        f"{capitalised(MEASURES[check.measure])} differs from {RIVALS[check.against]} by {difference} (90% "
+        f"interval {low} to {high}; margin {margin}; adjusted p {check.adjusted_p:.2g}): {check.outcome}."
+    )
+
+
+def signed(measure: Measure, share: float) -> str:
+    """A difference as text: areas as they are, accuracies in percentage points."""
+    return f"{share:+.3f}" if measure == "membership" else f"{100 * share:+.1f} points"
+
+
+def capitalised(text: str) -> str:
+    """The text with its first letter in upper case and the rest as it is."""
+    return text[:1].upper() + text[1:]
 
 
 def count(n: int, noun: str) -> str:

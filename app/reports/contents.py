@@ -1,0 +1,123 @@
+"""Putting a report together, and judging it again: plain JSON data, every part named once."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Final
+
+from app.jobs.policies import POLICY, Policy
+from app.reports.attestation import canonical_json
+from app.reports.checks import has_reference
+from app.reports.verdict import Decision, Judgement, judge
+
+REPORT_VERSION: Final = 1
+_LIMITS: Final = (
+    (
+        "No test can prove that nothing remains. The audit says whether certain attacks found a trace; a "
+        "stronger attack might find one where these did not."
+    ),
+    (
+        "The attacks see only what the network answers. Traces in its inner layers, or such that appear "
+        "after further training or compression, were not looked for."
+    ),
+    (
+        "Only this version of this model was audited: not its earlier versions, copies, backups, caches or "
+        "exports, not models derived from it, and not the stored data themselves."
+    ),
+    "Only the rows named in the requests were removed. Other rows may describe the same people.",
+)
+_ONE_REFERENCE: Final = (
+    "The retrained network is one of many that training without these rows could have given; another random "
+    "seed would differ a little."
+)
+_NO_REFERENCE: Final = "No network was retrained without these rows, so there was nothing to compare with."
+
+
+@dataclass(frozen=True, kw_only=True)
+class JobPart:
+    """The job: `rung` counts the ladder's methods from 0; times are ISO 8601 in UTC."""
+
+    id: str
+    kind: str
+    method: str
+    parameters: Mapping[str, Any]
+    seed: int
+    rung: int
+    started_at: str
+    finished_at: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelPart:
+    """The model: `version_after` is None, and `weights_after` unserved, where nothing was published."""
+
+    name: str
+    version_before: int
+    version_after: int | None
+    weights_before: str
+    weights_after: str
+    architecture: Mapping[str, Any]
+
+
+@dataclass(frozen=True, kw_only=True)
+class DataPart:
+    """The rows: numbers of them and digests of their bitmaps, never sample IDs or subjects."""
+
+    dataset: str
+    version: int
+    forget_rows: int
+    retain_rows: int
+    forget_digest: str
+    retain_digest: str
+
+
+def report_body(  # noqa: PLR0913 - one argument for each part of the report
+    *,
+    job: JobPart,
+    model: ModelPart,
+    data: DataPart,
+    requests: int,
+    policy: Policy,
+    figures: Mapping[str, Any],
+    judgement: Judgement,
+    decision: Decision,
+    environment: Mapping[str, Any],
+    not_covered: Sequence[str] = (),
+) -> dict[str, Any]:
+    """The report as JSON-ready data, in the layout that app/reports/render.py describes.
+
+    Args:
+        requests: how many deletion requests the job served.
+        figures: of the audit, with its `cost`.
+        not_covered: limits of this job beyond those of every audit.
+
+    Raises:
+        ValueError: a figure is NaN or infinite.
+    """
+    about_reference = _ONE_REFERENCE if has_reference(figures) else _NO_REFERENCE
+    body = {
+        "report_version": REPORT_VERSION,
+        "job": asdict(job),
+        "model": asdict(model),
+        "data": asdict(data),
+        "requests": requests,
+        "policy": asdict(policy),
+        "figures": figures,
+        "judgement": asdict(judgement),
+        "publication": {**asdict(decision), "publish": decision.publish},
+        "environment": environment,
+        "not_covered": [*_LIMITS, about_reference, *not_covered],
+    }
+    plain: dict[str, Any] = json.loads(canonical_json(body))
+    return plain
+
+
+def judged_again(report: Mapping[str, Any]) -> Judgement:
+    """The judgement that a report's own figures and policy support, for comparison with the one printed.
+
+    Raises:
+        pydantic.ValidationError: the report holds no valid policy.
+    """
+    return judge(report["figures"], POLICY.validate_python(report["policy"]).thresholds)

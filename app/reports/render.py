@@ -1,0 +1,261 @@
+"""A report for people: one self-contained HTML page, and a table for a terminal.
+
+Layout of a report (app/reports/contents.py puts it together):
+
+    {"report_version": 1,
+     "job": {"id", "kind", "method", "parameters": {}, "seed", "rung", "started_at", "finished_at"},
+     "model": {"name", "version_before", "version_after": None if nothing was published,
+               "weights_before", "weights_after", "architecture": {}},
+     "data": {"dataset", "version", "forget_rows", "retain_rows", "forget_digest", "retain_digest"},
+     "requests": how many the job served,
+     "policy": {as app.jobs.policies.Policy},
+     "figures": {as workers/audit/figures.py, and
+                 "cost": {"seconds": {"unlearning", "audit", "reference"}, "passes": {}}},
+     "judgement": {"verdict", "reasons": [], "checks": [{}], "decides_at", "sentence"},
+     "publication": {"publish", "action", "network", "rule", "reason"},
+     "environment": {},
+     "not_covered": [sentences]}
+
+Seconds may be None or missing; parameters, architecture, passes and environment are shown as they are.
+"""
+
+from __future__ import annotations
+
+import base64
+import textwrap
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, Final
+
+from jinja2 import Environment, PackageLoader, StrictUndefined, Template
+
+from app.jobs.params import METHODS
+from app.reports.checks import figure
+from app.reports.wording import MEASURES, RIVALS, capitalised, count, signed
+
+_COLUMNS: Final = 100
+_EXACT: Final = frozenset(name for name, info in METHODS.items() if info.exact)
+_NETWORKS: Final = {"original": "Before", "unlearned": "After", "reference": "Retrained"}
+_VERDICTS: Final = {
+    "pass": "Passed",
+    "fail": "Failed",
+    "inconclusive": "Inconclusive",
+    "not_valid": "Not valid",
+}
+_ACTIONS: Final = {
+    "publish": "Published",
+    "reject": "Not published",
+    "await_approval": "Waiting for approval",
+}
+_ATTACK: Final = (
+    "The attack looks at how sure the network is of each deleted row, and at how sure it is of comparable "
+    "rows that it was never trained on. Its AUC is the chance that it puts a random deleted row above a "
+    "random unseen one: 0.5 is guessing, and the further from 0.5, the easier deleted rows are to pick out."
+)
+
+
+@dataclass(frozen=True)
+class _Cell:
+    """One figure with its 95% interval, all shares, and its text."""
+
+    value: float
+    low: float
+    high: float
+    text: str
+    interval: str
+    rows: int
+
+
+@dataclass(frozen=True)
+class _Line:
+    """One measure under each network; None where it was not measured."""
+
+    label: str
+    explanation: str
+    guessing: float | None  # where to mark the bar
+    cells: tuple[_Cell | None, ...]
+
+
+def render_html(report: Mapping[str, Any], *, pictures: Mapping[str, str] | None = None) -> str:
+    """The report as one page that loads nothing from anywhere.
+
+    Args:
+        pictures: the audit's SVGs by name; "margins.svg" is shown, as an image, so that nothing in it runs.
+    """
+    margins = (pictures or {}).get("margins.svg")
+    return _template().render(
+        report=report,
+        title=f"Unlearning report: {report['model']['name']}",
+        verdict=_VERDICTS[report["judgement"]["verdict"]],
+        action=_ACTIONS[report["publication"]["action"]],
+        networks=_networks(report),
+        lines=list(_lines(report)),
+        checks=[_check_texts(check) for check in report["judgement"]["checks"]],
+        attack=_ATTACK,
+        summaries=list(_summaries(report["figures"])),
+        asked=_asked(report),
+        time=_time(report),
+        picture=base64.b64encode(margins.encode()).decode() if margins else None,
+        flat=_flat,
+    )
+
+
+def render_text(report: Mapping[str, Any]) -> str:
+    """The report's main figures as text of at most 100 columns."""
+    judgement, publication = report["judgement"], report["publication"]
+    networks = _networks(report)
+    width = _COLUMNS - 22 * len(networks)
+    table = [f"{'':{width}}" + "".join(f"{name:>22}" for name in networks)]
+    table += [
+        f"{textwrap.shorten(line.label, width - 1, placeholder='…'):{width}}"
+        + "".join(f"{f'{cell.text} {cell.interval}' if cell else 'not measured':>22}" for cell in line.cells)
+        for line in _lines(report)
+    ]
+    paragraphs = [
+        f"Verdict: {_VERDICTS[judgement['verdict']].upper()}. {judgement['sentence']}",
+        *judgement["reasons"],
+        f"{_ACTIONS[publication['action']]} (rule: {publication['rule']}). {publication['reason']}",
+        *(f"{label}: {value}. {explanation}" for label, value, explanation in _summaries(report["figures"])),
+        _time(report),
+    ]
+    parts = [_wrapped(_asked(report)), "\n".join(table), "In brackets: 95% intervals.", _wrapped(_ATTACK)]
+    return (
+        "\n\n".join([*parts, "\n".join(_wrapped(paragraph) for paragraph in paragraphs if paragraph)]) + "\n"
+    )
+
+
+@lru_cache
+def _template() -> Template:
+    environment = Environment(
+        loader=PackageLoader("app.reports"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.globals["bar"] = _bar
+    return environment.get_template("report.html")
+
+
+def _networks(report: Mapping[str, Any]) -> list[str]:
+    return [label for name, label in _NETWORKS.items() if name in report["figures"]["accuracy"]]
+
+
+def _lines(report: Mapping[str, Any]) -> Iterator[_Line]:
+    figures = report["figures"]
+    present = [name for name in _NETWORKS if name in figures["accuracy"]]
+    accuracies = (
+        ("forget", "Deleted rows classified right", "How often the network gives a deleted row its label."),
+        ("retain", "Remaining rows classified right", "What it was to keep."),
+        ("test", "New rows classified right", "Rows it was never trained on: its usefulness."),
+    )
+    for name, label, explanation in accuracies:
+        cells = tuple(_percentage(figures["accuracy"][network][name]) for network in present)
+        yield _Line(label, explanation, None, cells)
+    rows = figures["sets"]["forget"]
+    yield _Line(
+        "Attack: AUC (0.5 = guessing)",
+        "Can a deleted row be told from a row the network never saw?",
+        0.5,
+        tuple(_area(figures["membership"][network], rows) for network in present),
+    )
+    yield _Line(
+        "Second attack: called non-members",
+        "Deleted rows that a simpler attack takes for unseen; the retrained network's share is the target.",
+        None,
+        tuple(_percentage(figures["svc_confidence"][network]) for network in present),
+    )
+
+
+def _percentage(entry: Mapping[str, Any] | None) -> _Cell | None:
+    if entry is None or entry["rate"] is None:
+        return None
+    low, high = 100 * entry["low"], 100 * entry["high"]
+    text, interval = f"{100 * entry['rate']:.1f}%", f"[{low:.1f}, {high:.1f}]"
+    return _Cell(entry["rate"], entry["low"], entry["high"], text, interval, entry["n"])
+
+
+def _area(entry: Mapping[str, Any] | None, rows: int) -> _Cell | None:
+    if entry is None:
+        return None
+    interval = f"[{entry['low']:.3f}, {entry['high']:.3f}]"
+    return _Cell(entry["auc"], entry["low"], entry["high"], f"{entry['auc']:.3f}", interval, rows)
+
+
+def _check_texts(check: Mapping[str, Any]) -> dict[str, str]:
+    measure = check["measure"]
+    counts = {"both": "either way", "higher": "only above", "lower": "only below"}[check["direction"]]
+    low, high = (signed(measure, check[bound]) for bound in ("low90", "high90"))
+    return {
+        "what": capitalised(MEASURES[measure]) + (" (retrained network)" * (check["network"] == "reference")),
+        "against": RIVALS[check["against"]],
+        "difference": signed(measure, check["difference"]),
+        "interval": f"{low} to {high}",
+        "margin": f"{signed(measure, check['margin']).removeprefix('+')}, {counts}",
+        "p": f"{check['adjusted_p']:.2g}",
+        "outcome": check["outcome"],
+        "decisive": "decides" if check["decisive"] else "reported only",
+        "rows": f"{check['rows']:,}",
+        "rows_to_decide": f"about {check['rows_to_decide']:,}" if check["rows_to_decide"] else "",
+    }
+
+
+def _asked(report: Mapping[str, Any]) -> str:
+    data, model = report["data"], report["model"]
+    return (
+        f"{count(report['requests'], 'deletion request')}: remove the influence of "
+        f"{count(data['forget_rows'], 'row')} of the data set {data['dataset']} (version {data['version']}) "
+        f"from the model {model['name']} (version {model['version_before']}), which was trained on them and "
+        f"on {count(data['retain_rows'], 'other row')}. Method: {report['job']['method']}."
+    )
+
+
+def _time(report: Mapping[str, Any]) -> str:
+    seconds = figure(report["figures"], "cost", "seconds") or {}
+    spent, reference = seconds.get("unlearning"), seconds.get("reference")
+    if not spent:
+        return "The time was not measured: the network existed before this job."
+    if report["job"]["method"] in _EXACT:
+        return f"Training again without these rows took {spent:.1f} s."
+    if not reference:
+        return f"Unlearning took {spent:.1f} s. How long retraining takes was not measured."
+    faster = f"{reference / spent:.1f} times as long" if spent < reference else "no longer than that"
+    return f"Unlearning took {spent:.1f} s; retraining without these rows took {reference:.1f} s, {faster}."
+
+
+def _summaries(figures: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
+    """Name, value and explanation of the scores that sum up the accuracies."""
+    scores = figures["tug_of_war"]
+    if scores is None:
+        return
+    normalised = "not defined" if scores["normalised"] is None else f"{scores['normalised']:.3f}"
+    explanation = (
+        f"1 is the retrained network's own. Doing nothing scores {scores['doing_nothing']:.3f}; divided by "
+        f"that it is {normalised}. The signed form, which rewards forgetting too much: {scores['signed']:.3f}."
+    )
+    yield "Tug of war", f"{scores['absolute']:.3f}", explanation
+    if figures["average_gap"] is not None:
+        gap = f"{100 * figures['average_gap']:.1f} points"
+        yield "Average gap", gap, "The mean distance from the retrained network in the percentages above."
+
+
+def _flat(data: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
+    """Nested data as pairs of a dotted name and a text."""
+    for key, value in data.items():
+        if isinstance(value, Mapping) and value:
+            yield from _flat(value, f"{prefix}{key}.")
+        elif isinstance(value, list) and value and isinstance(value[0], Mapping):
+            yield from _flat({str(place): entry for place, entry in enumerate(value)}, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}", "none" if value in (None, {}, []) else str(value)
+
+
+def _bar(cell: _Cell) -> dict[str, str]:
+    """Where an interval lies on a line of 100 units from 0 to 1."""
+    names = {"x1": cell.low, "x2": cell.high, "cx": cell.value}
+    return {name: f"{4 + 100 * share:.1f}" for name, share in names.items()}
+
+
+def _wrapped(text: str) -> str:
+    return textwrap.fill(text, _COLUMNS)
