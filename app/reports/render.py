@@ -77,13 +77,12 @@ class _Line:
     cells: tuple[_Cell | None, ...]
 
 
-def render_html(report: Mapping[str, Any], *, pictures: Mapping[str, str] | None = None) -> str:
+def render_html(report: Mapping[str, Any], *, margins_svg: str | None = None) -> str:
     """The report as one page that loads nothing from anywhere.
 
     Args:
-        pictures: the audit's SVGs by name; "margins.svg" is shown, as an image, so that nothing in it runs.
+        margins_svg: the audit's picture; embedded as an image, so that nothing in it can run.
     """
-    margins = (pictures or {}).get("margins.svg")
     return _template().render(
         report=report,
         title=f"Unlearning report: {report['model']['name']}",
@@ -96,7 +95,7 @@ def render_html(report: Mapping[str, Any], *, pictures: Mapping[str, str] | None
         summaries=list(_summaries(report["figures"])),
         asked=_asked(report),
         time=_time(report),
-        picture=base64.b64encode(margins.encode()).decode() if margins else None,
+        picture=base64.b64encode(margins_svg.encode()).decode() if margins_svg else None,
         flat=_flat,
     )
 
@@ -232,7 +231,7 @@ def _summaries(figures: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
     normalised = "not defined" if scores["normalised"] is None else f"{scores['normalised']:.3f}"
     explanation = (
         f"1 is the retrained network's own. Doing nothing scores {scores['doing_nothing']:.3f}; divided by "
-        f"that it is {normalised}. The signed form, which rewards forgetting too much: {scores['signed']:.3f}."
+        f"that it is {normalised}. The signed form, which rewards over-forgetting: {scores['signed']:.3f}."
     )
     yield "Tug of war", f"{scores['absolute']:.3f}", explanation
     if figures["average_gap"] is not None:
