@@ -7,6 +7,7 @@ newest checkpoint and ends with the same bits.
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -18,8 +19,9 @@ from models_store.checkpoints import pack, unpack
 from models_store.rows import RowSet
 from workers.audit.figures import audit_figures
 from workers.audit.outputs import Outputs, SetName, Sets
+from workers.audit.plots import margin_histograms
 from workers.data.batches import Rows
-from workers.data.reader import Reader, load
+from workers.data.reader import load
 from workers.data.registry import open_reader
 from workers.data.seeds import derived_seed, generator
 from workers.methods.registry import METHODS
@@ -34,7 +36,6 @@ from workers.training.surroundings import described, surroundings
 from workers.training.train import fit
 
 _MOST_RETAIN_ROWS = 10_000  # a larger retain set is judged by a sample of this size
-_NO_ROWS = {"correct": 0, "n": 0}
 
 
 class WrongWeights(Exception):
@@ -53,13 +54,13 @@ def train(spec: TrainSpec, store: BlobStore, monitor: Monitor) -> TrainOutcome:
         Cancelled: from the monitor.
     """
     with surroundings(spec.environment) as device:
-        reader = _reader(spec.data)
+        load_rows = _loader(spec.data, device)
         network = _new_network(spec.architecture, spec.data, spec.seed).to(device)
-        rows = _rows(reader, spec.train, device)
+        rows = load_rows(spec.train)
         trace = fit(network, rows, spec.recipe, spec.seed, monitor)
         correct = {"train": accuracy(network, rows)}
         for name, row_set in {"validation": spec.validation, "test": spec.test}.items():
-            correct[name] = accuracy(network, _rows(reader, row_set, device)) if row_set else _NO_ROWS
+            correct[name] = accuracy(network, load_rows(row_set))
         figures = {
             "accuracy": correct,
             "curve": trace.curve,
@@ -82,12 +83,11 @@ def unlearn(spec: UnlearnSpec, store: BlobStore, monitor: Monitor) -> Unlearned:
     if spec.method == "retrain" and spec.reference is not None:
         return Unlearned(weights=spec.reference, seconds=0.0, passes=0)
     with surroundings(spec.environment) as device:
-        reader = _reader(spec.data)
-        retain, forget = (_rows(reader, row_set, device) for row_set in (spec.retain, spec.forget))
+        load_rows = _loader(spec.data, device)
         run = Run(
             network=_stored_network(spec.original.weights, spec, store).to(device),
-            retain=retain,
-            forget=forget,
+            retain=load_rows(spec.retain),
+            forget=load_rows(spec.forget),
             recipe=spec.recipe,
             seed=spec.seed,
             monitor=monitor,
@@ -118,39 +118,44 @@ def audit(spec: UnlearnSpec, store: BlobStore, monitor: Monitor) -> AuditOutcome
             monitor.progress("audit", number, len(networks))
             if weights is not None:
                 outputs[name] = _outputs(_stored_network(weights, spec, store).to(device), rows)
-        figures = audit_figures(
-            original=outputs["original"],
-            unlearned=outputs["unlearned"],
-            reference=outputs.get("reference"),
-            holdout_match=spec.holdout_match,
-            seed=derived_seed(spec.seed, "audit"),
-        )
+    seed = derived_seed(spec.seed, "audit")
+    figures = audit_figures(
+        original=outputs["original"],
+        unlearned=outputs["unlearned"],
+        reference=outputs.get("reference"),
+        holdout_match=spec.holdout_match,
+        seed=seed,
+    )
+    histograms = margin_histograms(
+        original=outputs["original"],
+        unlearned=outputs["unlearned"],
+        reference=outputs.get("reference"),
+        seed=seed,
+    )
     monitor.progress("audit", len(networks), len(networks))
     figures["cost"] = _cost(spec, audit_seconds=time.perf_counter() - started)
-    return AuditOutcome(figures=figures, blobs={})
+    return AuditOutcome(figures=figures, blobs={"margins.svg": store.put(histograms.encode())})
 
 
 def _precision(wanted: Precision, device: torch.device) -> str:
     return str(autocast_dtype(wanted, device) or torch.float32).removeprefix("torch.")
 
 
-def _reader(data: DataSpec) -> Reader:
-    return open_reader(data.reader, data.location, data.options)
-
-
-def _rows(reader: Reader, wanted: RowSet, device: torch.device) -> Rows:
-    return Rows.of(*load(reader, wanted), device)
+def _loader(data: DataSpec, device: torch.device) -> Callable[[RowSet], Rows]:
+    """A function that brings rows of the data set onto the device."""
+    reader = open_reader(data.reader, data.location, data.options)
+    return lambda wanted: Rows.of(*load(reader, wanted, data.image_shape), device)
 
 
 def _audited_rows(spec: UnlearnSpec, device: torch.device) -> dict[SetName, Rows]:
-    reader = _reader(spec.data)
+    load_rows = _loader(spec.data, device)
     row_sets: dict[SetName, RowSet] = {
         "retain": _sample(spec.retain, derived_seed(spec.seed, "retain sample")),
         "forget": spec.forget,
         "holdout": spec.holdout,
         "test": spec.test,
     }
-    return {name: _rows(reader, row_set, device) for name, row_set in row_sets.items()}
+    return {name: load_rows(row_set) for name, row_set in row_sets.items()}
 
 
 def _sample(rows: RowSet, seed: int) -> RowSet:

@@ -56,4 +56,4 @@ def stops_after() -> type[StopsAfter]:
 @pytest.fixture(scope="session")
 def digits() -> Rows:
     """160 real digits on the CPU."""
-    return Rows.of(*load(DigitsReader("", SklearnDigits()), RowSet.of(range(160))))
+    return Rows.of(*load(DigitsReader("", SklearnDigits()), RowSet.of(range(160)), (8, 8, 1)))

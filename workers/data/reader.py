@@ -97,28 +97,33 @@ def rows(reader: Reader) -> Iterator[Row]:
         )
 
 
-def load(reader: Reader, wanted: RowSet) -> tuple[Images, NDArray[np.int64]]:
+def load(
+    reader: Reader, wanted: RowSet, image_shape: tuple[int, int, int]
+) -> tuple[Images, NDArray[np.int64]]:
     """Decode the wanted rows, in the order of their ordinals, into one array.
+
+    Args:
+        reader: the data set.
+        wanted: which rows; there may be none.
+        image_shape: height, width and channels that every image was registered with.
 
     Returns:
         Images uint8 [n, H, W, C] and labels int64 [n].
 
     Raises:
-        DataFault: a row is missing, does not decode, or has another shape than the first one.
+        DataFault: a row is missing, does not decode, or has another shape.
     """
     labels = np.empty(len(wanted), dtype=np.int64)
-    images: Images | None = None
+    images = np.empty((len(wanted), *image_shape), dtype=np.uint8)
     found = 0
     for record in reader.records(wanted):
         image = _decoded(reader, record)
-        if images is None:
-            images = np.empty((len(wanted), *image.shape), dtype=np.uint8)
-        if image.shape != images.shape[1:]:
-            raise BadFormat(f"row {record.ordinal} has shape {image.shape}, others {images.shape[1:]}")
+        if image.shape != image_shape:
+            raise BadFormat(f"row {record.ordinal} has shape {image.shape}, not {image_shape}")
         images[found] = image
         labels[found] = record.label
         found += 1
-    if images is None or found != len(wanted):
+    if found != len(wanted):
         raise DataMissing(f"{len(wanted) - found} of {len(wanted)} wanted rows are not in the data set")
     return images, labels
 

@@ -13,14 +13,13 @@ _BATCH_ROWS = 1024
 
 @torch.inference_mode()
 def evaluate(network: Network, rows: Rows) -> Tensor:
-    """Float32 logits [n, K] of the rows in order, in evaluation mode, on the network's device."""
+    """Float32 logits [n, K] of the rows in order, in evaluation mode, on the network's device; n may be 0."""
     network.eval()
-    return torch.cat([network(batch.images) for batch in rows.in_order(_BATCH_ROWS)])
+    parts = [network(batch.images) for batch in rows.in_order(_BATCH_ROWS)]
+    return torch.cat(parts or [network(rows.images)])
 
 
 def accuracy(network: Network, rows: Rows) -> dict[str, int]:
     """How many of the rows the network classifies as labelled: {"correct", "n"}."""
-    if not len(rows):
-        return {"correct": 0, "n": 0}
     hits = evaluate(network, rows).argmax(1) == rows.labels
     return {"correct": int(hits.sum()), "n": len(rows)}

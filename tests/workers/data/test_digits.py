@@ -30,7 +30,9 @@ def _wrong(dealt: list[Row]) -> list[Row]:
 
 def test_the_images_are_scikit_learns(dealt: list[Row]) -> None:
     """All 1,797 images in their order, the range 0..16 spread over 0..255, under stable IDs."""
-    images, labels = load(DigitsReader("", SklearnDigits(mislabelled_subjects=0)), RowSet.of(range(1797)))
+    images, labels = load(
+        DigitsReader("", SklearnDigits(mislabelled_subjects=0)), RowSet.of(range(1797)), (8, 8, 1)
+    )
     assert np.array_equal(np.rint(images[..., 0] / 255 * 16), load_digits().images)
     assert images.max() == 255
     assert np.array_equal(labels, TRUE_LABELS)

@@ -54,7 +54,7 @@ def test_rows_and_images_come_as_they_stand(arrays: Any, save: Save, compressed:
     assert [row.sample_id for row in read] == arrays["ids"].tolist()
     assert [row.subject for row in read] == ["ann", "bo", None] * 4
     assert [row.split for row in read] == ["train", None, "test"] * 4
-    images, labels = load(reader, RowSet.of([1, 6, 11]))
+    images, labels = load(reader, RowSet.of([1, 6, 11]), (6, 5, 3))
     assert np.array_equal(images, arrays["x"][[1, 6, 11]])
     assert labels.tolist() == arrays["y"][[1, 6, 11]].tolist()
 
@@ -62,7 +62,7 @@ def test_rows_and_images_come_as_they_stand(arrays: Any, save: Save, compressed:
 def test_grey_images_and_no_ids(arrays: Any, save: Save) -> None:
     """[N, H, W] images have one channel; without IDs a row's position is its ID."""
     reader = _open(save({"x": arrays["x"][..., 0], "y": arrays["y"]}))
-    assert load(reader, RowSet.of([0]))[0].shape == (1, 6, 5, 1)
+    assert load(reader, RowSet.of([0]), (6, 5, 1))[0].shape == (1, 6, 5, 1)
     assert [row.sample_id for row in rows(reader)] == [str(number) for number in range(12)]
 
 

@@ -39,7 +39,7 @@ def test_chosen_rows_are_decoded(
     columns: Columns, write: Write, pixels: Any, wanted: list[int] | range
 ) -> None:
     """Loading gives the pixels that were encoded, and the labels, in the order of the rows."""
-    images, labels = load(ParquetReader(str(write(columns)), Parquet()), RowSet.of(wanted))
+    images, labels = load(ParquetReader(str(write(columns)), Parquet()), RowSet.of(wanted), (6, 5, 3))
     assert np.array_equal(images, pixels[list(wanted)])
     assert labels.tolist() == [columns["label"][number] for number in wanted]
 
@@ -54,7 +54,7 @@ def test_plain_bytes_and_renamed_columns(columns: Columns, write: Write, pixels:
     options = Parquet(id_column="key", image_column="picture", label_column="class")
     reader = ParquetReader(str(write(renamed)), options)
     assert [row.sample_id for row in rows(reader)] == [str(number) for number in range(12)]
-    assert np.array_equal(load(reader, RowSet.of([3]))[0], pixels[3:4])
+    assert np.array_equal(load(reader, RowSet.of([3]), (6, 5, 3))[0], pixels[3:4])
 
 
 def test_files_are_joined_in_the_listed_order(columns: Columns, write: Write, tmp_path: Path) -> None:
@@ -75,7 +75,10 @@ def test_files_are_joined_in_the_listed_order(columns: Columns, write: Write, tm
         f"photo-{i}" for i in range(3)
     ]
     assert [row.split for row in read] == ["test"] * 7 + [None] * 3
-    assert load(reader, RowSet.of([6, 7]))[1].tolist() == [columns["label"][6], columns["label"][0]]
+    assert load(reader, RowSet.of([6, 7]), (6, 5, 3))[1].tolist() == [
+        columns["label"][6],
+        columns["label"][0],
+    ]
 
 
 def test_a_folder_is_read_in_the_order_of_its_names(columns: Columns, write: Write, tmp_path: Path) -> None:
@@ -136,7 +139,7 @@ def test_what_is_no_image_is_unreadable(columns: Columns, write: Write, damage: 
     columns["image"][2]["bytes"] = spoiled[damage]
     reader = ParquetReader(str(write(columns)), Parquet())
     with pytest.raises(UnreadableImage, match="row 2") as caught:
-        load(reader, RowSet.of([1, 2]))
+        load(reader, RowSet.of([1, 2]), (6, 5, 3))
     assert "photo" not in str(caught.value)
 
 
@@ -183,7 +186,7 @@ def test_an_empty_folder_is_missing(tmp_path: Path) -> None:
 def test_rows_beyond_the_end_are_missing(columns: Columns, write: Write) -> None:
     """Asking for rows that the file does not have is an error, not a shorter answer."""
     with pytest.raises(DataMissing, match="1 of 2"):
-        load(ParquetReader(str(write(columns)), Parquet()), RowSet.of([3, 12]))
+        load(ParquetReader(str(write(columns)), Parquet()), RowSet.of([3, 12]), (6, 5, 3))
 
 
 @pytest.mark.skipif(not CIFAR.is_dir(), reason="the CIFAR-10 files are not on this machine")
@@ -196,7 +199,7 @@ def test_real_photographs_are_read() -> None:
         ),
     )
     reader = ParquetReader(str(CIFAR), options)
-    images, labels = load(reader, RowSet.of(range(9_900, 10_100)))
+    images, labels = load(reader, RowSet.of(range(9_900, 10_100)), (32, 32, 3))
     assert reader.count == 14_000
     assert images.shape == (200, 32, 32, 3)
     assert set(labels.tolist()) == set(range(10))
