@@ -53,11 +53,15 @@ def _search(
 ) -> list[Found]:
     if not items:
         return []
-    wanted = func.unnest(
-        literal([item.position for item in items], ARRAY(INTEGER)),
-        literal([item.dataset_id for item in items], ARRAY(UUID)),
-        literal(list(values), ARRAY(kind)),
-    ).table_valued("position", "dataset_id", "value", name="wanted")
+    wanted = (
+        func.unnest(
+            literal([item.position for item in items], ARRAY(INTEGER)),
+            literal([item.dataset_id for item in items], ARRAY(UUID)),
+            literal(list(values), ARRAY(kind)),
+        )
+        .table_valued("position", "dataset_id", "value", name="wanted")
+        .render_derived()
+    )
     same_dataset = or_(wanted.c.dataset_id.is_(None), wanted.c.dataset_id == DatasetVersion.dataset_id)
     query = (
         select(
@@ -120,12 +124,16 @@ def _cover(
 ) -> None:
     """Tie the request's new tombstones to the rows they cover."""
     versions, ordinals, datasets, keys = zip(*rows, strict=True)
-    covered = func.unnest(
-        literal(list(versions), ARRAY(UUID)),
-        literal(list(ordinals), ARRAY(INTEGER)),
-        literal(list(datasets), ARRAY(UUID)),
-        literal(list(keys), ARRAY(BYTEA)),
-    ).table_valued("version_id", "ordinal", "dataset_id", "sample_key", name="covered")
+    covered = (
+        func.unnest(
+            literal(list(versions), ARRAY(UUID)),
+            literal(list(ordinals), ARRAY(INTEGER)),
+            literal(list(datasets), ARRAY(UUID)),
+            literal(list(keys), ARRAY(BYTEA)),
+        )
+        .table_valued("version_id", "ordinal", "dataset_id", "sample_key", name="covered")
+        .render_derived()
+    )
     pairs = (
         select(covered.c.version_id, covered.c.ordinal, Tombstone.id)
         .join(
