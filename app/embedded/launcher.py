@@ -62,30 +62,33 @@ def _die_with(parent: int, death_signal: int) -> None:
 
 
 def _watch(pipe: int, death_signal: int, command: tuple[str, ...]) -> int:
-    """Where the kernel has no such signal: stay beside the program and stop it when the pipe closes."""
+    """Where the kernel has no such signal: stay beside the program and end its group when the pipe closes."""
     wake, woken = os.pipe()
     os.set_blocking(woken, False)
     signal.set_wakeup_fd(woken)
+    received: list[int] = []
     signal.signal(signal.SIGCHLD, lambda *_: None)
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGQUIT):
+        signal.signal(number, lambda got, _frame: received.append(got))
     with subprocess.Popen(command) as program:  # noqa: S603 - the caller's own command
-        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGQUIT):
-            signal.signal(number, lambda received, _frame: program.send_signal(received))
         while program.poll() is None:
             readable, _, _ = select.select([pipe, wake], [], [])
             if wake in readable:
                 os.read(wake, 512)
+            while received:
+                program.send_signal(received.pop(0))
             if pipe in readable:
-                _end(program, death_signal)
+                _end_group(program, death_signal)
         return program.returncode
 
 
-def _end(program: subprocess.Popen[bytes], death_signal: int) -> None:
+def _end_group(program: subprocess.Popen[bytes], death_signal: int) -> None:
+    """The parent is gone: the program may end in its own way, then everything it started goes, and this too."""
     program.send_signal(death_signal)
     deadline = time.monotonic() + _GRACE_SECONDS
     while program.poll() is None and time.monotonic() < deadline:
         time.sleep(0.05)
-    if program.poll() is None:
-        os.killpg(0, signal.SIGKILL)
+    os.killpg(0, signal.SIGKILL)
 
 
 if __name__ == "__main__":

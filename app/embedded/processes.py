@@ -15,7 +15,7 @@ from typing import BinaryIO
 
 from app.embedded.accounts import Account
 
-_LAUNCHER = Path(__file__).with_name("launcher.py")
+LAUNCHER = Path(__file__).with_name("launcher.py")
 _LARGEST_LOG = 16 * 1024 * 1024
 _TAIL_BYTES = 4096
 _TAIL_LINES = 15
@@ -115,7 +115,7 @@ class Process:
             sys.executable,
             "-I",
             "-S",
-            str(_LAUNCHER),
+            str(LAUNCHER),
             parent,
             str(int(program.death_signal)),
             account,
