@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from dataclasses import dataclass
+from itertools import chain
 
 import numpy as np
 
@@ -68,9 +69,12 @@ def _largest(shares: FloatArray, available: IntArray, distance: float) -> tuple[
         """What no choice of `size` rows can go below, rounding aside; it never falls as the size grows."""
         return float(np.maximum(0, shares - available / size).sum())
 
-    bound = max(distance, float(shares[available == 0].sum()) + _SLACK)
+    absent = float(shares[available == 0].sum())
+    bound = distance if absent <= distance else absent + _SLACK
+    total = int(available.sum())
+    top = bisect_right(range(1, total + 1), bound, key=least)
     nearest = np.zeros_like(available), np.inf
-    for size in range(bisect_right(range(1, int(available.sum()) + 1), bound, key=least), 0, -1):
+    for size in chain(range(top, 0, -1), range(total, top, -1)):
         counts = _nearest_counts(shares, available, size)
         reached = float(np.abs(counts / size - shares).sum() / 2)
         if reached < nearest[1] - 1e-12:

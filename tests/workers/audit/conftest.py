@@ -1,0 +1,37 @@
+"""Made-up networks whose answers are known by construction."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from workers.audit.outputs import IntArray, Outputs, SetName, Sets
+
+Rows = dict[SetName, IntArray]
+MakeNetwork = Callable[..., Sets]
+
+
+@pytest.fixture
+def rows() -> Rows:
+    """Labels of 600 retained, 80 forgotten, 160 held-out and 200 test rows of 5 classes."""
+    rng = np.random.default_rng(11)
+    sizes: dict[SetName, int] = {"retain": 600, "forget": 80, "holdout": 160, "test": 200}
+    return {name: rng.integers(0, 5, size) for name, size in sizes.items()}
+
+
+@pytest.fixture
+def make_network(rows: Rows) -> MakeNetwork:
+    """A network that is `sure` of the right label by so many logits, the same on every set not named."""
+
+    def make(seed: int, *, sure: float = 1.0, **by_set: float) -> Sets:
+        rng = np.random.default_rng(seed)
+        sets: dict[SetName, Outputs] = {}
+        for name, labels in rows.items():
+            logits = rng.normal(size=(len(labels), 5))
+            logits[np.arange(len(labels)), labels] += by_set.get(name, sure)
+            sets[name] = Outputs(logits, labels)
+        return sets
+
+    return make
