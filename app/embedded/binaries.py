@@ -80,14 +80,18 @@ def _files(wanted: list[Path]) -> Iterator[Path]:
 
 
 def _stamp(root: Path, files: list[Path]) -> str:
-    """Names, sizes and times of all files: cheap, and another build of the same version differs in it."""
-    listing = [(str(path.relative_to(root)), path.stat().st_size, path.stat().st_mtime_ns) for path in files]
-    return hashlib.sha256(repr(listing).encode()).hexdigest()[:16]
+    """A digest of all names and contents, so that every installation of the same build shares one copy."""
+    digest = hashlib.sha256()
+    for path in files:
+        digest.update(f"{path.relative_to(root)}\0{path.stat().st_size}\0".encode())
+        digest.update(path.read_bytes())
+    return digest.hexdigest()[:16]
 
 
 def _copy(root: Path, files: list[Path], copy: Path) -> None:
     """All or nothing: the copy gets its name when it is complete."""
-    copy.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
+    copy.parent.mkdir(parents=True, exist_ok=True)
+    copy.parent.chmod(0o755)  # whatever the umask is
     with tempfile.TemporaryDirectory(dir=copy.parent, ignore_cleanup_errors=True) as unfinished:
         staged = Path(unfinished, "copy")
         for path in files:

@@ -83,7 +83,7 @@ def _watch(pipe: int, death_signal: int, command: tuple[str, ...]) -> int:
 
 
 def _end_group(program: subprocess.Popen[bytes], death_signal: int) -> None:
-    """The parent is gone: the program may end in its own way, then everything it started goes, and this too."""
+    """The parent is gone: the program may end in its own way, then its whole group goes, this process too."""
     program.send_signal(death_signal)
     deadline = time.monotonic() + _GRACE_SECONDS
     while program.poll() is None and time.monotonic() < deadline:

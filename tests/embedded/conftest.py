@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pwd
+import shutil
 import signal
 import subprocess
 import sys
@@ -22,16 +23,17 @@ _INSTANCE = Path(__file__).with_name("programs") / "instance.py"
 
 @dataclass
 class Instance:
-    """A running `instance.py`, and what it printed when it was ready."""
+    """A running `instance.py`.
+
+    Attributes:
+        ready: What it printed when everything ran.
+        marks: Texts that its processes alone have in their command, environment or working directory.
+    """
 
     folder: Path
     process: subprocess.Popen[str]
     ready: dict[str, Any] = field(default_factory=dict)
-
-    def marks(self) -> list[str]:
-        """Texts that this instance's processes alone have in their command, environment or folder."""
-        sockets = [link.readlink() for link in self.folder.glob("*/socket")]
-        return [str(path) for path in [self.folder, *sockets]]
+    marks: list[str] = field(default_factory=list)
 
     def end(self, number: signal.Signals) -> str:
         """Send a signal to the supervisor alone; returns the rest of its output."""
@@ -51,6 +53,7 @@ def start_instance(tmp_path: Path) -> Iterator[Callable[..., Instance]]:
         instances.append(Instance(folder or tmp_path / "var", process))
         assert process.stdout is not None
         instances[-1].ready = json.loads(process.stdout.readline())
+        instances[-1].marks = [str(path) for path in [instances[-1].folder, *_sockets(instances[-1].folder)]]
         return instances[-1]
 
     yield start
@@ -59,6 +62,8 @@ def start_instance(tmp_path: Path) -> Iterator[Callable[..., Instance]]:
             instance.end(signal.SIGTERM)
         assert instance.process.stdout is not None
         instance.process.stdout.close()
+        for killed in instance.marks[1:]:
+            shutil.rmtree(killed, ignore_errors=True)
 
 
 @pytest.fixture
@@ -85,6 +90,10 @@ def unprivileged() -> tuple[str, ...]:
     nobody = pwd.getpwnam("nobody")
     account = (f"--reuid={nobody.pw_uid}", f"--regid={nobody.pw_gid}", "--clear-groups")
     return ("setpriv", *account, "--inh-caps=+dac_read_search", "--ambient-caps=+dac_read_search")
+
+
+def _sockets(folder: Path) -> list[Path]:
+    return [link.readlink() for link in folder.glob("*/socket")]
 
 
 def _bearing(marks: list[str]) -> list[str]:

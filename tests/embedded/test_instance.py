@@ -35,11 +35,10 @@ def test_a_signal_stops_everything(
 ) -> None:
     """Each signal ends all parts, the job's own session included, and leaves no socket folder."""
     instance = start_instance()
-    marks = instance.marks()
     assert f"stopped by {number.name}" in instance.end(number)
     assert instance.process.returncode == 0
-    assert survivors(marks) == []
-    assert not any(Path(mark).exists() for mark in marks[1:])
+    assert survivors(instance.marks) == []
+    assert not any(Path(socket_folder).exists() for socket_folder in instance.marks[1:])
 
 
 def test_killing_the_supervisor_kills_everything(start_instance: StartInstance, survivors: Survivors) -> None:
@@ -47,9 +46,8 @@ def test_killing_the_supervisor_kills_everything(start_instance: StartInstance, 
     instance = start_instance()
     with psycopg.connect(instance.ready["database"].replace("+psycopg", ""), autocommit=True) as connection:
         connection.execute("CREATE TABLE kept AS SELECT 7 AS number")
-    marks = instance.marks()
     instance.end(signal.SIGKILL)
-    assert survivors(marks) == []
+    assert survivors(instance.marks) == []
     again = start_instance()
     assert _numbers(again.ready["database"].replace("+psycopg", "")) == [(7,)]
 
@@ -83,9 +81,8 @@ def test_an_interrupt_reaches_a_background_job(start_instance: StartInstance, su
         instance = start_instance()
     finally:
         signal.signal(signal.SIGINT, earlier)
-    marks = instance.marks()
     assert "stopped by SIGINT" in instance.end(signal.SIGINT)
-    assert survivors(marks) == []
+    assert survivors(instance.marks) == []
 
 
 def test_two_instances_do_not_meet(
@@ -93,9 +90,8 @@ def test_two_instances_do_not_meet(
 ) -> None:
     """One may be killed while the other goes on."""
     one, two = start_instance(tmp_path / "one"), start_instance(tmp_path / "two")
-    marks = one.marks()
     one.end(signal.SIGKILL)
-    assert survivors(marks) == []
+    assert survivors(one.marks) == []
     with psycopg.connect(two.ready["database"].replace("+psycopg", "")) as connection:
         connection.execute("SELECT 1")
 
@@ -109,6 +105,5 @@ def test_it_works_without_root(
         os.chown(folder, nobody.pw_uid, nobody.pw_gid)
         instance = start_instance(Path(folder, "var"), unprivileged)
         assert Path(folder, "var", "postgres", "data").stat().st_uid == nobody.pw_uid
-        marks = instance.marks()
         instance.end(signal.SIGKILL)
-        assert survivors(marks) == []
+        assert survivors(instance.marks) == []

@@ -149,8 +149,8 @@ def test_values_of_failed_statements_are_not_logged(tmp_path: Path, query: Query
 
 def test_a_killed_server_recovers(tmp_path: Path, query: Query) -> None:
     """After SIGKILL of the server, committed rows are there at the next start."""
-    with Postgres(tmp_path).running() as url:
+    with Postgres(tmp_path, settings=_FAST).running() as url:
         query(url, "CREATE TABLE kept AS SELECT 7 AS number")
         os.kill(int((tmp_path / "data" / "postmaster.pid").read_text().splitlines()[0]), signal.SIGKILL)
-    with Postgres(tmp_path).running() as url:
+    with Postgres(tmp_path, settings=_FAST).running() as url:
         assert query(url, "SELECT number FROM kept") == [7]
