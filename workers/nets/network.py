@@ -24,7 +24,7 @@ class Network(nn.Module):
 
     def forward(self, images: Tensor) -> Tensor:
         """Logits [B, K] of images uint8 [B, C, H, W]."""
-        pixels = images.to(self.mean.dtype).sub_(self.mean).div_(self.std)
+        pixels = (images.to(self.mean.dtype) - self.mean).div_(self.std)
         logits: Tensor = self.body(pixels)
         return logits
 

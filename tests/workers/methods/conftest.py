@@ -1,0 +1,85 @@
+"""A network that was trained a little, and rows of it to keep and to forget."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from app.jobs.params import Architecture, TrainingRecipe
+from workers.data.batches import Rows
+from workers.methods.run import Run
+from workers.monitor import Silent
+from workers.nets.factory import build
+from workers.nets.network import Network
+from workers.training.train import fit
+
+RECIPE = TrainingRecipe(epochs=30, batch_size=32, precision="fp32")
+
+
+@pytest.fixture(scope="session")
+def mixed(digits: Rows) -> Rows:
+    """160 digits, the first 24 of them with wrong labels."""
+    wrong = torch.arange(160) < 24
+    return Rows(digits.images, torch.where(wrong, (digits.labels + 3) % 10, digits.labels))
+
+
+@pytest.fixture(scope="session")
+def trained(mixed: Rows) -> Network:
+    """A small convolutional network that has learned the digits and memorised the wrong ones."""
+    network = build(Architecture(width=0.5), 10, (8, 8, 1), torch.Generator().manual_seed(0))
+    fit(network, mixed, RECIPE, 0, Silent())
+    return network
+
+
+@pytest.fixture
+def start(trained: Network, mixed: Rows) -> Callable[..., Run]:
+    """A fresh run over the trained network: 136 right rows to keep, 24 wrong ones to forget."""
+
+    def start(**changes: Any) -> Run:
+        given: dict[str, Any] = {
+            "network": copy.deepcopy(trained),
+            "retain": mixed.take(slice(24, None)),
+            "forget": mixed.take(slice(24)),
+            "recipe": RECIPE,
+            "seed": 5,
+            "monitor": Silent(),
+        }
+        return Run(**(given | changes))
+
+    return start
+
+
+@pytest.fixture
+def two_layers() -> Network:
+    """64 pixels, 6 tanh units, 10 classes in float64: small enough for a brute-force twin."""
+    with torch.device("meta"):
+        body = nn.Sequential(nn.Flatten(), nn.Linear(64, 6), nn.Tanh(), nn.Linear(6, 10))
+        network = Network(body, channels=1)
+    network.to_empty(device="cpu").double()
+    draw = torch.Generator().manual_seed(3)
+    with torch.no_grad():
+        network.mean.fill_(80)
+        network.std.fill_(90)
+        for weight in network.parameters():
+            weight.copy_(0.3 * torch.randn(weight.shape, generator=draw, dtype=torch.float64))
+    return network
+
+
+@pytest.fixture
+def brute_gradient() -> Callable[[Tensor, Rows], Tensor]:
+    """The gradient of the mean cross-entropy of the two-layer network, from written-out matrix products."""
+
+    def gradient(flat: Tensor, rows: Rows) -> Tensor:
+        at = flat.clone().requires_grad_()
+        hidden, bias, output, output_bias = torch.split(at, [384, 6, 60, 10])
+        pixels = (rows.images.flatten(1).double() - 80) / 90
+        logits = torch.tanh(pixels @ hidden.view(6, 64).T + bias) @ output.view(10, 6).T + output_bias
+        losses = logits.exp().sum(1).log() - logits[torch.arange(len(rows)), rows.labels]
+        return torch.autograd.grad(losses.mean(), at)[0]
+
+    return gradient

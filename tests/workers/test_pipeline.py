@@ -1,0 +1,279 @@
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from app.jobs import params
+from app.jobs.params import Architecture, RoleShares, SharpMinMax, TrainingRecipe
+from models_store.blobs import BlobStore
+from models_store.checkpoints import pack, unpack
+from models_store.rows import RowSet
+from workers import pipeline
+from workers.data.reader import DataMissing, rows
+from workers.data.registry import open_reader
+from workers.data.roles import draw_roles
+from workers.data.scan import scan
+from workers.methods.registry import METHODS
+from workers.monitor import Cancelled, Silent
+from workers.spec import DataSpec, Environment, TrainOutcome, TrainSpec, UnlearnSpec, Version
+
+ARCHITECTURE = Architecture(width=0.5)
+RECIPE = TrainingRecipe(epochs=6, precision="fp32")
+ENVIRONMENT = Environment(threads=1, device="cpu")
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> BlobStore:
+    return BlobStore(str(tmp_path_factory.mktemp("store")))
+
+
+@pytest.fixture(scope="module")
+def training() -> TrainSpec:
+    """A short training on the digits, their roles drawn as at registration."""
+    found = scan(open_reader("sklearn_digits", "", {}), Silent())
+    roles = draw_roles(found.splits, RoleShares(), seed=1)
+    members = {
+        role: RowSet.of(ordinal for ordinal, other in enumerate(roles) if other == role)
+        for role in ("train", "validation", "test")
+    }
+    data = DataSpec(
+        reader="sklearn_digits",
+        location="",
+        num_classes=found.num_classes,
+        image_shape=found.image_shape,
+    )
+    return TrainSpec(
+        data=data,
+        architecture=ARCHITECTURE,
+        recipe=RECIPE,
+        seed=3,
+        environment=ENVIRONMENT,
+        **members,
+    )
+
+
+@pytest.fixture(scope="module")
+def original(training: TrainSpec, store: BlobStore) -> TrainOutcome:
+    return pipeline.train(training, store, Silent())
+
+
+@pytest.fixture(scope="module")
+def unlearning(training: TrainSpec, original: TrainOutcome) -> UnlearnSpec:
+    """Forget the mislabelled contributors' training rows; their other rows are the holdout."""
+    wrong = {
+        row.ordinal
+        for row in rows(open_reader("sklearn_digits", "", {}))
+        if row.subject is not None and row.subject < "contributor-07"
+    }
+    forget = RowSet.of(wrong) & training.train
+    return UnlearnSpec(
+        data=training.data,
+        original=Version(architecture=ARCHITECTURE, weights=original.weights),
+        recipe=RECIPE,
+        method="sharp_minmax",
+        parameters=SharpMinMax(steps=20, precision="fp32"),
+        forget=forget,
+        retain=training.train - forget,
+        holdout=RowSet.of(wrong) - training.train,
+        holdout_match="subject",
+        test=training.test,
+        seed=4,
+        reference=None,
+        environment=ENVIRONMENT,
+    )
+
+
+def test_training_is_measured(training: TrainSpec, original: TrainOutcome) -> None:
+    """The figures hold accuracies, the curve, the cost and the circumstances, ready for JSON."""
+    figures = json.loads(json.dumps(original.figures))
+    assert {name: counts["n"] for name, counts in figures["accuracy"].items()} == {
+        "train": len(training.train),
+        "validation": len(training.validation),
+        "test": 360,
+    }
+    assert figures["accuracy"]["test"]["correct"] > 300
+    assert len(figures["curve"]) == 6
+    assert figures["passes"] == 6 * -(-len(training.train) // 64)
+    assert figures["seconds"] > 0
+    assert figures["precision"] == "float32"
+    assert figures["environment"]["threads"] == 1
+
+
+def test_weights_are_stored_with_their_normalisation(
+    training: TrainSpec, original: TrainOutcome, store: BlobStore
+) -> None:
+    """The blob is a safetensors file of the network's weights, statistics and pixel constants."""
+    tensors, _ = unpack(store.get(original.weights))
+    weights = [tensor.numel() for name, tensor in tensors.items() if name.endswith(("weight", "bias"))]
+    assert sum(weights) == original.figures["parameters"]
+    assert tensors["mean"].item() > 0
+    assert tensors["body.features.1.num_batches_tracked"].item() == original.figures["passes"]
+
+
+def test_the_same_spec_gives_the_same_digest(
+    training: TrainSpec, original: TrainOutcome, store: BlobStore
+) -> None:
+    """Training again gives the same bits; another seed gives others."""
+    assert pipeline.train(training, store, Silent()).weights == original.weights
+    assert pipeline.train(replace(training, seed=9), store, Silent()).weights != original.weights
+
+
+def test_a_killed_training_resumes_to_the_same_digest(
+    training: TrainSpec, original: TrainOutcome, store: BlobStore, stops_after: Any
+) -> None:
+    """A new process with the checkpoint of the killed one ends where an undisturbed one does."""
+    monitor = stops_after(50)
+    with pytest.raises(Cancelled):
+        pipeline.train(training, store, monitor)
+    resumed = pipeline.train(training, store, Silent(monitor.checkpoint))
+    assert resumed.weights == original.weights
+    assert resumed.figures["curve"] == original.figures["curve"]
+    assert resumed.figures["passes"] == original.figures["passes"]
+
+
+@pytest.mark.parametrize("method", sorted(METHODS))
+def test_a_killed_unlearning_resumes_to_the_same_digest(
+    unlearning: UnlearnSpec, store: BlobStore, stops_after: Any, method: str
+) -> None:
+    """For every method: killed in the middle or not, the new version is the same."""
+    given = {} if method == "retrain" else {"steps": 20}
+    spec = replace(unlearning, method=method, parameters=params.method_parameters(method, given))
+    whole = pipeline.unlearn(spec, store, Silent())
+    monitor = stops_after(15 if given else 50)
+    with pytest.raises(Cancelled):
+        pipeline.unlearn(spec, store, monitor)
+    assert monitor.checkpoint is not None
+    resumed = pipeline.unlearn(spec, store, Silent(monitor.checkpoint))
+    assert resumed.weights == whole.weights
+    assert resumed.passes == whole.passes
+
+
+def test_retraining_is_training_on_the_remaining_rows(
+    training: TrainSpec, unlearning: UnlearnSpec, store: BlobStore
+) -> None:
+    """A `retrain` rung and a reference job of one seed give the same network."""
+    rung = replace(unlearning, method="retrain", parameters=params.Retrain())
+    reference = replace(training, train=unlearning.retain, seed=unlearning.seed)
+    assert (
+        pipeline.unlearn(rung, store, Silent()).weights == pipeline.train(reference, store, Silent()).weights
+    )
+
+
+def test_a_reference_is_taken_as_the_retraining(unlearning: UnlearnSpec, store: BlobStore) -> None:
+    """Where a network trained on exactly R exists, retraining costs nothing."""
+    spec = replace(unlearning, method="retrain", parameters=params.Retrain(), reference="ab" * 32)
+    done = pipeline.unlearn(spec, store, Silent())
+    assert (done.weights, done.seconds, done.passes) == ("ab" * 32, 0.0, 0)
+
+
+def test_an_audit_compares_the_networks(
+    training: TrainSpec, original: TrainOutcome, unlearning: UnlearnSpec, store: BlobStore
+) -> None:
+    """Accuracies of all three networks on the same rows, the cost, and a picture, ready for JSON."""
+    done = pipeline.unlearn(unlearning, store, Silent())
+    reference = pipeline.train(replace(training, train=unlearning.retain, seed=8), store, Silent())
+    spec = replace(
+        unlearning,
+        unlearned=done.weights,
+        unlearning_seconds=done.seconds,
+        unlearning_passes=done.passes,
+        reference=reference.weights,
+        reference_seconds=12.5,
+    )
+    audited = pipeline.audit(spec, store, Silent())
+    figures = json.loads(json.dumps(audited.figures))
+    assert figures["sets"] == {"forget": 63, "retain": len(unlearning.retain), "holdout": 63, "test": 360}
+    for name in ("original", "unlearned", "reference"):
+        assert {key: counts["n"] for key, counts in figures["accuracy"][name].items()} == {
+            "retain": len(unlearning.retain),
+            "forget": 63,
+            "test": 360,
+        }
+    assert (
+        figures["accuracy"]["original"]["test"]["correct"] == original.figures["accuracy"]["test"]["correct"]
+    )
+    assert (
+        figures["accuracy"]["reference"]["test"]["correct"]
+        == reference.figures["accuracy"]["test"]["correct"]
+    )
+    seconds = figures["cost"]["seconds"]
+    assert (seconds["unlearning"], seconds["reference"]) == (done.seconds, 12.5)
+    assert seconds["audit"] > 0
+    assert figures["cost"]["passes"] == {"unlearning": 4 * 20 + 1}
+    assert store.get(audited.blobs["margins.svg"]).lstrip().startswith(b"<")
+
+
+def test_an_audit_needs_no_reference_and_no_holdout(unlearning: UnlearnSpec, store: BlobStore) -> None:
+    """What is missing is left out, not made up."""
+    spec = replace(unlearning, unlearned=unlearning.original.weights, holdout=RowSet.of([]))
+    figures = pipeline.audit(spec, store, Silent()).figures
+    assert "reference" not in figures["accuracy"]
+    assert figures["sets"]["holdout"] == 0
+    assert figures["cost"]["seconds"]["unlearning"] is None
+
+
+def test_an_audit_is_the_same_again(unlearning: UnlearnSpec, store: BlobStore) -> None:
+    """All figures but the time follow from the spec."""
+    spec = replace(unlearning, unlearned=unlearning.original.weights)
+    first, second = (pipeline.audit(spec, store, Silent()) for _ in range(2))
+    assert first.blobs == second.blobs
+    assert {**first.figures, "cost": 0} == {**second.figures, "cost": 0}
+
+
+def test_nothing_is_audited_before_it_is_unlearned(unlearning: UnlearnSpec, store: BlobStore) -> None:
+    """An audit without a result to judge is a mistake of the caller."""
+    with pytest.raises(ValueError, match="nothing to audit"):
+        pipeline.audit(unlearning, store, Silent())
+
+
+def test_large_retain_sets_are_sampled() -> None:
+    """Of more than 10,000 rows a seeded sample of 10,000 is judged; fewer are all taken."""
+    many = RowSet.of(range(5, 25_000, 2))
+    sample = pipeline._sample(many, seed=1)
+    assert len(sample) == 10_000
+    assert not sample - many
+    assert sample == pipeline._sample(many, seed=1) != pipeline._sample(many, seed=2)
+    assert pipeline._sample(RowSet.of(range(10_000)), seed=1) == RowSet.of(range(10_000))
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        lambda tensors: {**tensors, "extra": torch.ones(1)},
+        lambda tensors: {name: tensor for name, tensor in tensors.items() if name != "mean"},
+        lambda tensors: {**tensors, "mean": torch.ones(3, 1, 1)},
+    ],
+    ids=["extra", "missing", "shape"],
+)
+def test_weights_of_another_architecture_are_refused(
+    unlearning: UnlearnSpec,
+    store: BlobStore,
+    spoil: Callable[[dict[str, torch.Tensor]], dict[str, torch.Tensor]],
+) -> None:
+    """A blob with other tensors, or other shapes, is not loaded in part."""
+    tensors, _ = unpack(store.get(unlearning.original.weights))
+    weights = store.put(pack(spoil(tensors)))
+    spec = replace(unlearning, original=Version(architecture=ARCHITECTURE, weights=weights))
+    with pytest.raises(pipeline.WrongWeights):
+        pipeline.unlearn(spec, store, Silent())
+
+
+def test_data_that_vanished_is_missing(training: TrainSpec, store: BlobStore, tmp_path: Path) -> None:
+    """A location that no longer exists ends the job with a clear error."""
+    data = replace(training.data, reader="npz", location=str(tmp_path / "gone.npz"))
+    with pytest.raises(DataMissing):
+        pipeline.train(replace(training, data=data), store, Silent())
+
+
+def test_nothing_is_stored_for_a_cancelled_job(training: TrainSpec, tmp_path: Path, stops_after: Any) -> None:
+    """A job that is cancelled leaves no blob behind."""
+    empty = BlobStore(str(tmp_path / "store"))
+    with pytest.raises(Cancelled):
+        pipeline.train(training, empty, stops_after(5))
+    assert not [path for path in (tmp_path / "store").rglob("*") if path.is_file()]
