@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import socket
 import sys
-from importlib import import_module
 from importlib.metadata import version as installed_version
 from typing import Annotated, Any
 
@@ -17,9 +16,14 @@ from sqlalchemy.exc import OperationalError
 from typer.core import TyperGroup
 
 from app import logs
+from app import scheduler as scheduler_loop
 from app.config import Settings
 from app.db import DatabaseNotConfigured
+from app.demo.client import DemoFailed
+from app.demo.console import Console
+from app.demo.story import Demo
 from app.embedded import EmbeddedError, Supervisor
+from app.embedded.folders import create_private
 from app.embedded.service import Service, create_admin_key, listening, running_service
 from app.embedded.signals import StopRequested, stop_signals
 from app.migrate import upgrade
@@ -39,7 +43,13 @@ class _Commands(TyperGroup):
         """Show what the operator can act on as a message; all else is a defect and keeps its traceback."""
         try:
             return super().invoke(context)
-        except (EmbeddedError, DatabaseNotConfigured, BrokerNotConfigured, _WrongSettings) as error:
+        except (
+            DemoFailed,
+            EmbeddedError,
+            DatabaseNotConfigured,
+            BrokerNotConfigured,
+            _WrongSettings,
+        ) as error:
             message = str(error)
         except OperationalError as error:
             message = f"The database does not answer: {str(error.orig).strip()}"
@@ -70,6 +80,21 @@ def up() -> None:
                 supervisor.watch()
         except StopRequested:
             typer.echo("Stopped.")
+
+
+@app.command()
+def demo() -> None:
+    """Delete real samples from a real network on a service of its own, and print the audit report."""
+    settings = _settings()
+    results = create_private(create_private(settings.var) / "demo")
+    logs.configure("demo", file=results / "demo.log")
+    console = Console(write=lambda text: typer.echo(text, nl=False), is_terminal=sys.stdout.isatty())
+    with stop_signals() as pause:
+        try:
+            Demo(settings, results, console, pause, program=_program_name()).run()
+        except StopRequested:
+            typer.echo("Stopped.")
+            raise typer.Exit(130) from None
 
 
 @app.command()
@@ -117,7 +142,7 @@ def scheduler() -> None:
     """Plan, relay, sweep, publish, deliver and seal; of several, one works and the others stand by."""
     _settings()
     logs.configure("scheduler")
-    import_module("app.scheduler").main()
+    scheduler_loop.main()
 
 
 @app.command()
@@ -143,6 +168,11 @@ def _welcome(service: Service, settings: Settings) -> None:
     if service.admin_key is not None and settings.admin_key is None:
         typer.echo(f"The admin API key, shown only now: {service.admin_key}")
     typer.echo(f"Logs are in {service.settings.var / 'logs'}. Ctrl-C stops everything.")
+
+
+def _program_name() -> str:
+    """How the user called this program."""
+    return sys.argv[0] if os.sep in sys.argv[0] else "expunge"
 
 
 def _settings() -> Settings:

@@ -18,7 +18,7 @@ class Settings(BaseSettings):
 
     var: Path = Path("var")
     host: str = "127.0.0.1"
-    port: Annotated[int, Field(ge=1, le=65_535)] = 8642
+    port: Annotated[int, Field(ge=0, le=65_535)] = 8642  # 0: any free one
     database_url: str | None = None
     broker_url: str | None = None
     store_url: str | None = None

@@ -182,7 +182,9 @@ def _die_with_parent() -> None:
     """End this process when the worker that started it is gone, whatever it is computing."""
 
     def watch() -> None:
-        sys.stdin.buffer.read()
+        # Unbuffered: a thread inside a buffered read would abort the interpreter's own shutdown.
+        while os.read(sys.stdin.fileno(), 1):
+            pass
         os._exit(70)
 
     threading.Thread(target=watch, name="parent watch", daemon=True).start()

@@ -1,0 +1,1 @@
+"""`expunge demo`: a real deletion on real data, over HTTP like any caller."""
