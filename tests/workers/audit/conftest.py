@@ -15,10 +15,11 @@ MakeNetwork = Callable[..., Sets]
 
 @pytest.fixture
 def rows() -> Rows:
-    """Labels of 600 retained, 80 forgotten, 160 held-out and 200 test rows of 5 classes."""
+    """Labels of 600 retained, 80 forgotten, 160 held-out (mixed unevenly) and 200 test rows of 5 classes."""
     rng = np.random.default_rng(11)
-    sizes: dict[SetName, int] = {"retain": 600, "forget": 80, "holdout": 160, "test": 200}
-    return {name: rng.integers(0, 5, size) for name, size in sizes.items()}
+    sizes: dict[SetName, int] = {"retain": 600, "forget": 80, "test": 200}
+    even = {name: rng.integers(0, 5, size) for name, size in sizes.items()}
+    return {**even, "holdout": rng.choice(5, 160, p=[0.4, 0.3, 0.1, 0.1, 0.1])}
 
 
 @pytest.fixture
