@@ -11,7 +11,7 @@ from fastapi.responses import JSONResponse
 from app.callers.auth import require
 from app.callers.idempotency import Answer, IdempotencyHeader, once
 from app.callers.service import Caller, Scope
-from app.deletions import repository, service
+from app.deletions import service
 from app.deletions.schemas import ItemView, NewRequest, RequestView
 from app.deps import Db, Paging
 from app.errors import documented
@@ -56,7 +56,7 @@ def list_requests(
     state: RequestState | None = None,
 ) -> list[RequestView]:
     """Requests in the order they were received."""
-    found = repository.page(session, after=paging.after, limit=paging.limit + 1, state=state)
+    found = service.list_requests(session, after=paging.after, limit=paging.limit + 1, state=state)
     return service.view(session, paging.cut(found, request, response))
 
 
