@@ -1,0 +1,58 @@
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from app.jobs.policies import Policy, Thresholds
+from app.reports.contents import judged_again
+from app.reports.verdict import Verdict
+
+MakeReport = Callable[..., dict[str, Any]]
+
+
+def test_is_plain_data(make_report: MakeReport) -> None:
+    """The report is what its JSON says: no tuples, enums or dataclasses are left in it."""
+    report = make_report()
+    assert json.loads(json.dumps(report, allow_nan=False)) == report
+    assert type(report["judgement"]["verdict"]) is str
+    assert type(report["judgement"]["checks"][0]["outcome"]) is str
+
+
+def test_has_every_part(make_report: MakeReport) -> None:
+    """The parts of the documented layout, and no others."""
+    assert set(make_report()) == {
+        *("report_version", "job", "model", "data", "requests", "policy", "figures", "judgement"),
+        *("publication", "environment", "not_covered"),
+    }
+
+
+def test_the_verdict_can_be_derived_again(make_report: MakeReport) -> None:
+    """From the report's own figures and policy, and an edited verdict shows by not matching."""
+    report = make_report(Policy(thresholds=Thresholds(forget_margin=0.2)), forget=(0.1, 0.02, 1e-5))
+    again = judged_again(json.loads(json.dumps(report)))
+    assert again.verdict is Verdict.PASS
+    assert again.sentence == report["judgement"]["sentence"]
+    assert list(again.reasons) == report["judgement"]["reasons"]
+    report["figures"]["differences"]["reference"]["forget"]["low90"] = -0.5
+    assert judged_again(report).verdict is Verdict.INCONCLUSIVE
+
+
+def test_a_report_without_a_policy_cannot_be_judged(make_report: MakeReport) -> None:
+    """A policy that was tampered with is an error and not a verdict."""
+    report = make_report()
+    report["policy"]["thresholds"]["auc_margin"] = 7
+    with pytest.raises(ValidationError, match="auc_margin"):
+        judged_again(report)
+
+
+def test_says_what_it_does_not_cover(make_report: MakeReport) -> None:
+    """The general limits, whether there was a reference, and the job's own limits."""
+    with_reference, without = make_report()["not_covered"], make_report(reference=False)["not_covered"]
+    assert with_reference[0].startswith("No test can prove")
+    assert any("one of many" in limit for limit in with_reference)
+    assert any("nothing to compare with" in limit for limit in without)
+    assert with_reference[-1] == without[-1] == "The holdout was small."
