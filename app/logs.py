@@ -39,7 +39,9 @@ def configure(process: str, *, file: Path | None = None) -> None:
         people.setLevel(logging.WARNING)
         people.setFormatter(_formatter(shared, _shorten))
         handlers.append(people)
-    logging.basicConfig(level=logging.INFO, handlers=handlers, force=True)
+    root = logging.getLogger()
+    root.handlers[:] = handlers
+    root.setLevel(logging.INFO)
     logging.captureWarnings(capture=True)
     for name in _QUIET:
         logging.getLogger(name).setLevel(logging.WARNING)

@@ -21,19 +21,30 @@ Lines = Callable[[], list[dict[str, Any]]]
 
 
 @pytest.fixture
-def lines(tmp_path: Path) -> Iterator[Lines]:
-    """Logging as `expunge up` has it; a function returns the lines so far."""
+def log_to_file(tmp_path: Path) -> Iterator[Callable[[], Lines]]:
+    """A function that sets up logging as `expunge up` has it, and returns one that reads the lines so far."""
     file = tmp_path / "test.log"
     root = logging.getLogger()
-    earlier, level = root.handlers[:], root.level
-    logs.configure("test", file=file)
-    yield lambda: [json.loads(line) for line in file.read_text().splitlines()]
-    for handler in root.handlers:
+    level, ours = root.level, list[logging.Handler]()
+
+    def start() -> Lines:
+        logs.configure("test", file=file)
+        ours.extend(root.handlers)
+        return lambda: [json.loads(line) for line in file.read_text().splitlines()]
+
+    yield start
+    for handler in ours:
+        root.removeHandler(handler)
         handler.close()
-    root.handlers[:] = earlier
     root.setLevel(level)
     logging.captureWarnings(capture=False)
     structlog.reset_defaults()
+
+
+@pytest.fixture
+def lines(log_to_file: Callable[[], Lines]) -> Lines:
+    """A function that reads the lines logged so far."""
+    return log_to_file()
 
 
 def test_an_event_has_its_name_and_fields(lines: Lines) -> None:
@@ -112,8 +123,11 @@ def test_an_own_exception_keeps_its_text(lines: Lines) -> None:
     assert line["exception"].endswith("No such file or directory: '/no/such/file'")
 
 
-def test_the_terminal_gets_warnings_as_short_lines(capsys: pytest.CaptureFixture[str], lines: Lines) -> None:
+def test_the_terminal_gets_warnings_as_short_lines(
+    log_to_file: Callable[[], Lines], capsys: pytest.CaptureFixture[str]
+) -> None:
     """People see what needs attention; the rest is in the file."""
+    lines = log_to_file()
     logger = structlog.get_logger("app.embedded.supervisor")
     logger.info("part_started", part="api")
     logger.warning("part_died", part="api", cause="exit code 1")

@@ -25,6 +25,7 @@ from app.embedded.postgres import Postgres
 from app.embedded.processes import Program
 from app.embedded.supervisor import Part, Supervisor
 from app.embedded.valkey import Valkey
+from app.migrate import upgrade
 
 _BACKLOG = 1024
 
@@ -62,7 +63,7 @@ def running_service(settings: Settings, supervisor: Supervisor) -> Iterator[Serv
         stack.enter_context(supervisor)
         for server in servers:
             supervisor.start(server)
-        supervisor.finish(_own_program(settings, "migrate"))
+        upgrade(str(settings.database_url))
         admin_key = create_admin_key(settings)
         for name in ("scheduler", "worker"):
             supervisor.start(Part(program=_own_program(settings, name)))
