@@ -95,7 +95,7 @@ def items_of(
         .order_by(DeletionItem.position)
         .limit(limit)
     )
-    return session.execute(query).tuples().all()
+    return session.execute(query).all()
 
 
 def count(session: Session, state: RequestState) -> int:

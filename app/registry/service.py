@@ -276,7 +276,7 @@ def view(session: Session, model: Model) -> ModelView:
         id=model.id,
         name=model.name,
         description=model.description,
-        aliases=dict(session.execute(query).tuples().all()),
+        aliases=dict(session.execute(query).all()),
         policy=PolicyView.model_validate(policies.in_force(session, model.id)),
         created_at=model.created_at,
     )
@@ -290,9 +290,7 @@ def view_versions(session: Session, versions: Sequence[ModelVersion]) -> list[Ve
         names.setdefault(alias.version_id, []).append(alias.name)
     digests = {version.rows_digest for version in versions}
     sizes = dict(
-        session.execute(select(RowBits.digest, RowBits.size).where(RowBits.digest.in_(digests)))
-        .tuples()
-        .all()
+        session.execute(select(RowBits.digest, RowBits.size).where(RowBits.digest.in_(digests))).all()
     )
     columns = [column.key for column in ModelVersion.__mapper__.column_attrs]
     return [
