@@ -16,6 +16,7 @@ from sqlalchemy.orm import Session
 from app.config import settings
 from app.datasets.schemas import DatasetView, NewDataset
 from app.errors import Conflict, Fault, Invalid, NotFound, faults_of
+from app.events import service as events
 from app.jobs import service as jobs
 from app.jobs.params import READERS, plain_data, reader_options
 from app.tables import Alias, Dataset, DatasetState, DatasetVersion, Job, JobKind, ModelVersion
@@ -38,6 +39,14 @@ def register(session: Session, new: NewDataset, *, actor: str) -> tuple[DatasetV
     )
     session.add(version)
     session.flush()
+    events.record(
+        session,
+        actor=actor,
+        action="registered",
+        entity="DatasetVersion",
+        entity_id=version.id,
+        number=version.number,
+    )
     job = Job(
         kind=JobKind.INGEST, dataset_version_id=version.id, parameters={}, seed=new.seed, created_by=actor
     )
@@ -99,15 +108,20 @@ def _dataset_named(session: Session, name: str, actor: str) -> uuid.UUID:
 def by_names(session: Session, names: Sequence[str]) -> dict[str, uuid.UUID]:
     """The IDs of the data sets with these names."""
     rows = session.execute(select(Dataset.name, Dataset.id).where(Dataset.name.in_(names)))
-    return dict(rows.tuples().all())
+    return dict(rows.all())
 
 
-def in_force(session: Session, dataset_ids: Sequence[uuid.UUID]) -> set[uuid.UUID]:
-    """Those of the data sets that have a ready version; none gets another one until this transaction ends."""
-    locked = select(Dataset.id).where(Dataset.id.in_(dataset_ids)).order_by(Dataset.id)
-    session.execute(locked.with_for_update(read=True))
+def in_force(session: Session, dataset_ids: Sequence[uuid.UUID] | None) -> set[uuid.UUID]:
+    """Those of the data sets (None: of all) that have a ready version.
+
+    None of them gets another version, nor loses one, until this transaction ends.
+    """
+    wanted = (
+        select(Dataset.id) if dataset_ids is None else select(Dataset.id).where(Dataset.id.in_(dataset_ids))
+    )
+    held = session.scalars(wanted.order_by(Dataset.id).with_for_update(read=True)).all()
     query = select(DatasetVersion.dataset_id).where(
-        DatasetVersion.dataset_id.in_(dataset_ids), DatasetVersion.state == DatasetState.READY
+        DatasetVersion.dataset_id.in_(held), DatasetVersion.state == DatasetState.READY
     )
     return set(session.scalars(query))
 

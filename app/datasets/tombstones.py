@@ -92,12 +92,13 @@ def bury(
     names: Pseudonyms,
 ) -> None:
     """Mark these rows, and these subjects of these data sets, as not to be trained on again."""
-    marks: dict[tuple[uuid.UUID, bytes], dict[str, Any]] = {}
+    marks: dict[tuple[uuid.UUID, bytes, bytes], dict[str, Any]] = {}
     rows: list[tuple[uuid.UUID, int, uuid.UUID, bytes]] = []
     for row in found:
-        key = names.sample(row.dataset_id, row.sample_id)
-        mark = marks.setdefault((row.dataset_id, key), _mark(request_id, row.position, row.dataset_id, names))
-        mark |= {"sample_key": key, "content_key": names.content(row.content_hash)}
+        key, content = names.sample(row.dataset_id, row.sample_id), names.content(row.content_hash)
+        mark = _mark(request_id, row.position, row.dataset_id, names)
+        mark |= {"sample_key": key, "content_key": content}
+        marks.setdefault((row.dataset_id, key, content), mark)  # versions may differ in a sample's content
         rows.append((row.version_id, row.ordinal, row.dataset_id, key))
     future = [
         {**_mark(request_id, position, dataset_id, names), "subject_key": subject}

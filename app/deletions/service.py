@@ -14,7 +14,7 @@ from app.datasets import tombstones
 from app.deletions import repository
 from app.deletions.matching import Matches, match
 from app.deletions.schemas import ItemCounts, ItemView, NewRequest, RequestView, TargetView
-from app.errors import Conflict, Fault, Invalid, NotFound
+from app.errors import Conflict, Fault, NotFound
 from app.events import service as events
 from app.pseudonyms import Pseudonyms, pseudonyms
 from app.registry import policies
@@ -30,6 +30,7 @@ from app.tables import (
 from models_store.rows import RowSet
 
 DEFAULT_DUE_DAYS = 30
+LATEST_DUE = timedelta(days=3650)
 
 
 def accept(session: Session, new: NewRequest, caller: Caller) -> DeletionRequest:
@@ -40,8 +41,8 @@ def accept(session: Session, new: NewRequest, caller: Caller) -> DeletionRequest
         Conflict: this caller has used the external ID before.
     """
     names = pseudonyms()
-    _check_terms(session, new, caller)
-    matches = match(session, new, names)
+    matches = match(session, new, names, further_faults=_faults_of_terms(new))
+    _refuse_twin(session, new, caller)
     registry.hold_aliases(session)
     models = _models_holding(session, matches)
     request = DeletionRequest(
@@ -67,9 +68,14 @@ def accept(session: Session, new: NewRequest, caller: Caller) -> DeletionRequest
     return request
 
 
-def _check_terms(session: Session, new: NewRequest, caller: Caller) -> None:
-    if new.due_at is not None and new.due_at <= datetime.now(UTC):
-        raise Invalid(faults=[Fault(pointer="/due_at", detail="must lie in the future")])
+def _faults_of_terms(new: NewRequest) -> list[Fault]:
+    now = datetime.now(UTC)
+    if new.due_at is None or now < new.due_at < now + LATEST_DUE:
+        return []
+    return [Fault(pointer="/due_at", detail=f"must lie within the next {LATEST_DUE.days} days")]
+
+
+def _refuse_twin(session: Session, new: NewRequest, caller: Caller) -> None:
     if new.external_id is not None:
         twin = select(DeletionRequest.id).filter_by(caller_id=caller.id, external_id=new.external_id)
         if session.scalar(twin) is not None:

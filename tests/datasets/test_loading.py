@@ -1,0 +1,153 @@
+"""Loading rows, and keeping out those that were deleted before or meanwhile."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+from sqlalchemy import func, select
+from sqlalchemy.orm import Session
+
+from app.datasets import loading
+from app.datasets.loading import LoadedRow, Shape
+from app.db import transaction
+from app.deletions import service as deletions
+from app.deletions.schemas import NewItem, NewRequest
+from app.pseudonyms import pseudonyms
+from app.tables import DatasetState, DatasetVersion, Sample
+from tests.fixtures.world import ROWS, World, invented_rows
+
+
+def _renamed(rows: list[LoadedRow]) -> list[LoadedRow]:
+    """The same contents under new IDs and without people."""
+    return [replace(row, sample_id=f"new-{row.ordinal}", subject=None) for row in rows]
+
+
+def _repainted(rows: list[LoadedRow]) -> list[LoadedRow]:
+    """Other contents under the same IDs, about the same people."""
+    return [replace(row, content_hash=bytes([row.ordinal]) * 32) for row in rows]
+
+
+def _samples(session: Session, version: DatasetVersion) -> int:
+    query = select(func.count()).select_from(Sample).where(Sample.dataset_version_id == version.id)
+    return session.scalars(query).one()
+
+
+def test_loaded_rows_are_the_samples_of_the_version(world: World) -> None:
+    """Every row is stored as the reader gave it, its subject as a keyed hash only."""
+    version = world.dataset()
+    row = invented_rows("faces")[7]
+    kept = world.session.get_one(Sample, (version.id, 7))
+    assert _samples(world.session, version) == ROWS
+    assert (kept.sample_id, kept.role, kept.label) == (row.sample_id, row.role, row.label)
+    assert kept.content_hash == row.content_hash
+    assert kept.subject_key == pseudonyms().subject("person-1")
+
+
+def test_a_loaded_version_is_ready_and_says_what_it_holds(world: World) -> None:
+    """Rows by role, classes and shape stand with the version."""
+    version = world.dataset()
+    assert version.state is DatasetState.READY
+    assert version.row_count == ROWS
+    assert version.role_counts == {"train": 40, "holdout": 10, "test": 10, "quarantined": 0}
+    assert (version.num_classes, version.image_shape) == (10, [8, 8, 1])
+
+
+def test_a_deleted_sample_is_quarantined_by_its_id(world: World) -> None:
+    """A new version that brings a deleted sample back, even with another content, may not train on it."""
+    world.dataset()
+    world.request(3, 4)
+    again = world.load(world.register(), _repainted(invented_rows("faces")))
+    assert world.tombstoned(again) == {3, 4}
+    assert again.role_counts is not None
+    assert again.role_counts["quarantined"] == 2
+
+
+def test_a_deleted_sample_is_quarantined_by_its_content(world: World) -> None:
+    """A new ID does not bring a deleted picture back."""
+    world.dataset()
+    world.request(3, 4)
+    again = world.load(world.register(), _renamed(invented_rows("faces")))
+    assert world.tombstoned(again) == {3, 4}
+
+
+def test_a_deleted_subject_stays_out_with_new_samples_too(world: World) -> None:
+    """Samples about a deleted person that were never seen before are quarantined."""
+    world.dataset()
+    world.accept(NewRequest(dataset="faces", items=[NewItem(subject="person-2")]))
+    rows = [
+        replace(row, sample_id=f"new-{row.ordinal}", content_hash=bytes([row.ordinal]) * 32)
+        for row in invented_rows("faces")
+    ]
+    again = world.load(world.register(), rows)
+    assert world.tombstoned(again) == set(range(2, ROWS, 6))
+
+
+def test_a_sample_deleted_by_id_does_not_bar_its_subject(world: World) -> None:
+    """Somebody who had one picture deleted did not ask for all."""
+    world.dataset()
+    world.request(2)
+    again = world.load(world.register(), invented_rows("faces"))
+    assert world.tombstoned(again) == {2}
+
+
+def test_another_data_sets_deletions_do_not_count(world: World) -> None:
+    """IDs are unique within their data set only."""
+    world.dataset()
+    world.request(3)
+    assert world.tombstoned(world.load(world.register("other"), invented_rows("faces"))) == set()
+
+
+def test_a_cancelled_request_bars_nothing(world: World) -> None:
+    """Tombstones that were lifted do not quarantine."""
+    world.dataset()
+    world.trained()
+    request = world.request(3)
+    deletions.cancel(world.session, request.id, "a mistake", actor="desk")
+    assert world.tombstoned(world.load(world.register(), invented_rows("faces"))) == set()
+
+
+@pytest.mark.parametrize(
+    ("item", "barred"),
+    [
+        (NewItem(sample_id="faces-03"), {3}),
+        (NewItem(subject="person-3"), set(range(3, ROWS, 6))),
+    ],
+)
+@pytest.mark.parametrize("change", [_repainted, _renamed, list])
+def test_a_deletion_that_arrives_while_rows_load_is_not_missed(
+    live_database: str, item: NewItem, barred: set[int], change: type[list[LoadedRow]]
+) -> None:
+    """The new version is covered although its rows were read before the request was accepted."""
+    with transaction(live_database) as session:
+        World(session).dataset()
+        version_id = World(session).register().id
+
+    def rows() -> Iterator[LoadedRow]:
+        yield from change(invented_rows("faces"))
+        with transaction(live_database) as other:
+            World(other).accept(NewRequest(dataset="faces", items=[item]))
+
+    with transaction(live_database) as session:
+        version = loading.load(
+            session, version_id, rows(), shape=Shape(10, (8, 8, 1), None), names=pseudonyms(), actor="test"
+        )
+        assert World(session).tombstoned(version) == barred
+
+
+def test_a_load_that_breaks_off_can_be_repeated(live_database: str) -> None:
+    """Nothing of a broken load is left in the way of the next."""
+    with transaction(live_database) as session:
+        version_id = World(session).register().id
+
+    def broken() -> Iterator[LoadedRow]:
+        yield from invented_rows("faces")[:10]
+        raise RuntimeError("the machine goes away")
+
+    with pytest.raises(RuntimeError), transaction(live_database) as session:
+        World(session).load(session.get_one(DatasetVersion, version_id), broken())
+    with transaction(live_database) as session:
+        version = session.get_one(DatasetVersion, version_id)
+        World(session).load(version, invented_rows("faces"))
+        assert _samples(session, version) == ROWS

@@ -1,0 +1,138 @@
+"""Finding what a deletion names, and marking it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from app.datasets import service as datasets
+from app.datasets import tombstones
+from app.datasets.tombstones import Found, Named
+from app.db import transaction
+from app.deletions import service as deletions
+from app.deletions.schemas import NewItem, NewRequest
+from app.pseudonyms import pseudonyms
+from app.tables import DatasetVersion, Tombstone
+from tests.fixtures.concurrency import Others
+from tests.fixtures.world import ROWS, World, invented_rows
+
+
+def _named(*, sample_id: str | None = None, subject: str | None = None, **where: object) -> Named:
+    key = pseudonyms().subject(subject) if subject is not None else None
+    return replace(Named(0, None, sample_id, key), **where)  # type: ignore[arg-type]
+
+
+def _places(found: Sequence[Found]) -> list[tuple[int, int]]:
+    return [(row.position, row.ordinal) for row in found]
+
+
+def test_a_sample_is_found_by_its_id(world: World) -> None:
+    """One row, with what a tombstone needs to know of it."""
+    version = world.dataset()
+    (found,) = tombstones.find(world.session, [_named(sample_id="faces-07")])
+    assert (found.dataset_id, found.version_id, found.ordinal) == (version.dataset_id, version.id, 7)
+    assert found.content_hash == invented_rows("faces")[7].content_hash
+
+
+def test_a_subject_is_found_in_every_row_about_them(world: World) -> None:
+    """Rows of all roles count: held-out rows are data about somebody, too."""
+    world.dataset()
+    found = tombstones.find(world.session, [_named(subject="person-4")])
+    assert [row.ordinal for row in found] == list(range(4, ROWS, 6))
+
+
+def test_many_items_are_found_in_their_order(world: World) -> None:
+    """IDs come before subjects, and what is unknown is left out."""
+    world.dataset()
+    items = [
+        _named(subject="person-0", position=0),
+        _named(sample_id="unknown", position=1),
+        _named(sample_id="faces-59", position=2),
+        _named(sample_id="faces-01", position=3),
+    ]
+    found = _places(tombstones.find(world.session, items))
+    assert found == [(2, 59), (3, 1), *((0, ordinal) for ordinal in range(0, ROWS, 6))]
+
+
+def test_a_sample_is_found_in_every_version_in_force(world: World) -> None:
+    """Networks may have been trained on either version."""
+    first, second = world.dataset(), world.dataset()
+    found = tombstones.find(world.session, [_named(sample_id="faces-07")])
+    assert {row.version_id for row in found} == {first.id, second.id}
+
+
+def test_only_the_data_set_that_was_named_is_searched(world: World) -> None:
+    """The same person may stay in another data set."""
+    faces = world.dataset("faces")
+    world.dataset("other")
+    found = tombstones.find(world.session, [_named(subject="person-4", dataset_id=faces.dataset_id)])
+    assert {row.dataset_id for row in found} == {faces.dataset_id}
+
+
+def test_versions_out_of_force_are_not_searched(world: World) -> None:
+    """Neither a retired version nor one that is not ready holds anything that could be deleted."""
+    world.dataset()
+    datasets.retire(world.session, "faces", "contract ended", actor="desk")
+    world.register("other")
+    assert tombstones.find(world.session, [_named(sample_id="faces-07")]) == []
+
+
+def test_a_tombstone_holds_keyed_hashes_only(world: World) -> None:
+    """Neither the ID nor the content's own hash can be read from it."""
+    version = world.dataset()
+    request = world.request(7)
+    mark = world.session.scalars(select(Tombstone).filter_by(request_id=request.id)).one()
+    content = invented_rows("faces")[7].content_hash
+    assert mark.sample_key == pseudonyms().sample(version.dataset_id, "faces-07")
+    assert mark.content_key == pseudonyms().content(content) != content
+    assert mark.key_id == pseudonyms().key_id
+
+
+def test_both_contents_of_a_sample_that_changed_are_barred(world: World) -> None:
+    """A sample whose versions differ may come back under a new ID with neither content."""
+    world.dataset()
+    changed = [replace(row, content_hash=bytes([row.ordinal]) * 32) for row in invented_rows("faces")]
+    world.load(world.register(), changed)
+    world.request(7)
+    rows = [
+        replace(invented_rows("faces")[7], ordinal=0, sample_id="new-0"),
+        replace(changed[7], ordinal=1, sample_id="new-1"),
+        replace(changed[8], ordinal=2, sample_id="new-2"),
+    ]
+    assert world.tombstoned(world.load(world.register(), rows)) == {0, 1}
+
+
+def test_lifting_one_request_leaves_anothers_marks(world: World) -> None:
+    """A sample that two requests name stays barred when one of them is taken back."""
+    version = world.dataset()
+    world.trained()
+    first, _second = world.request(1, 2), world.request(2, 3)
+    deletions.cancel(world.session, first.id, "a mistake", actor="desk")
+    assert world.tombstoned(version) == {2, 3}
+
+
+@pytest.mark.parametrize("item", [NewItem(sample_id="faces-05"), NewItem(subject="person-5")])
+@pytest.mark.parametrize("named", ["faces", None])
+def test_a_version_that_becomes_ready_while_a_request_arrives_is_searched(
+    others: Others, item: NewItem, named: str | None
+) -> None:
+    """A request, with or without a data set named, waits for the load that is about to be committed."""
+    with transaction(others.url) as session:
+        World(session).dataset()
+        version_id = World(session).register().id
+
+    def accept(session: Session) -> None:
+        World(session).accept(NewRequest(dataset=named, items=[item]))
+
+    with transaction(others.url) as session:
+        version = session.get_one(DatasetVersion, version_id)
+        World(session).load(version, invented_rows("faces"))
+        accepted = others.stuck(accept)
+    accepted.result()
+    with transaction(others.url) as session:
+        version = session.get_one(DatasetVersion, version_id)
+        assert 5 in World(session).tombstoned(version)
