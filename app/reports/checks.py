@@ -23,8 +23,6 @@ Network = Literal["unlearned", "reference"]
 Against = Literal["reference", "original", "chance"]
 Direction = Literal["both", "higher", "lower"]
 
-_IMPRACTICAL = 10**9  # rows; beyond it "how many would decide" is no answer
-
 
 class Verdict(StrEnum):
     """What the audit found."""
@@ -49,7 +47,7 @@ class Check:
 
     `direction` says which differences count against the network; p is one-sided where only one does.
     `decisive` checks make the verdict, the others are reported. `rows`: how many it was measured on (for
-    membership, forget rows); `rows_to_decide`: about how many would settle it if the difference stayed.
+    membership, forget rows); `rows_to_decide`: about how many an undecided check needs, if more would help.
     """
 
     measure: Measure
@@ -199,7 +197,7 @@ def _settle(checks: Sequence[Check], significance: float) -> list[Check]:
     for _, family in groupby(checks, key=lambda check: (check.decisive, check.network)):
         members = list(family)
         for check, p in zip(members, holm([check.p for check in members]), strict=True):
-            settled.append(_conclude(replace(check, adjusted_p=p), significance, len(members)))
+            settled.append(_conclude(replace(check, adjusted_p=p), significance))
     return settled
 
 
@@ -212,27 +210,22 @@ def holm(p_values: Sequence[float]) -> list[float]:
     return adjusted
 
 
-def _conclude(check: Check, significance: float, family: int) -> Check:
+def _conclude(check: Check, significance: float) -> Check:
     if check.excess > check.margin and check.adjusted_p < significance:
         return replace(check, outcome=Outcome.BEYOND)
     if check.is_inside:
         return replace(check, outcome=Outcome.WITHIN)
-    return replace(check, rows_to_decide=_rows_to_decide(check, significance / family))
+    return replace(check, rows_to_decide=_rows_to_decide(check))
 
 
-def _rows_to_decide(check: Check, level: float) -> int | None:
-    """About how many rows would settle the check, if the difference stayed and intervals shrank as 1/sqrt(n).
+def _rows_to_decide(check: Check) -> int | None:
+    """How many rows would find a network that truly does not differ inside the margin four times out of five.
 
-    Inside the margin: until the 90% interval is, too. Beyond it: until p reaches `level`.
+    The interval is taken to shrink as 1 / sqrt(rows). The observed difference, itself uncertain, plays no
+    part; None where there already are as many rows, so that it is the difference that stands in the way.
     """
+    z = NormalDist().inv_cdf
+    power = z(0.9 if check.direction == "both" else 0.8)
     half = (check.high90 - check.low90) / 2
-    if check.excess > check.margin:
-        sides = 2 if check.direction == "both" else 1
-        quantile = NormalDist().inv_cdf(1 - level / sides)
-        ratio = quantile * half / NormalDist().inv_cdf(0.95) / check.excess
-    elif check.excess < check.margin:
-        ratio = half / (check.margin - max(check.excess, 0.0))
-    else:
-        return None
-    needed = max(check.rows + 1, math.ceil(check.rows * ratio**2))
-    return needed if needed < _IMPRACTICAL else None
+    needed = math.ceil(check.rows * (half / check.margin * (1 + power / z(0.95))) ** 2)
+    return needed if needed > check.rows else None

@@ -242,12 +242,8 @@ def _open_reasons(figures: Mapping[str, Any], decisive: Sequence[Check]) -> list
 
 
 def _decides_at(figures: Mapping[str, Any], decisive: Sequence[Check]) -> int | None:
-    """The largest of the numbers of forget rows that the open checks need; None where no number would do."""
-    needed = [
-        check.rows_to_decide
-        for check in decisive
-        if check.measure in ("membership", "forget") and check.outcome is Outcome.UNDECIDED
-    ]
-    if not needed or not has_reference(figures) or not attack_has_power(figures):
+    """The largest number of forget rows that an open check needs; None where more rows are no remedy."""
+    if not has_reference(figures) or not attack_has_power(figures):
         return None
-    return None if None in needed else max(n for n in needed if n is not None)
+    needed = [check.rows_to_decide for check in decisive if check.measure in ("membership", "forget")]
+    return max((n for n in needed if n is not None), default=None)

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from itertools import permutations
 from typing import Any
@@ -104,22 +105,30 @@ class TestChecksOf:
 
 
 class TestRowsToDecide:
-    def test_inside_the_margin_until_the_interval_is(self, make_figures: MakeFigures) -> None:
-        """A half-width three times the room left takes nine times the rows."""
-        check = check_of(make_figures(forget=(0.02, 0.09, 0.7)), "forget")
-        assert check.rows_to_decide == pytest.approx(9 * 800, abs=1)
+    def test_is_the_textbook_size(self, make_figures: MakeFigures) -> None:
+        """For an AUC of equal groups under the null, a margin of .05 takes 572 rows a side."""
+        m = 100
+        half = 1.6448536 * math.sqrt(2 * m / (12 * m * m))
+        figures = make_figures(membership=(0.0, half, 0.9), forget_rows=m)
+        assert check_of(figures, "membership").rows_to_decide == pytest.approx(572, abs=2)
 
-    def test_beyond_the_margin_until_p_is_small_enough(self, make_figures: MakeFigures) -> None:
-        """At that many rows the same difference has the p that Holm's first step asks for."""
-        check = check_of(make_figures(forget=(0.2, 0.15, 0.03)), "forget")
-        assert check.rows_to_decide is not None
-        # 90% half-width 1.645 standard errors; .01 / 4 two-sided needs 3.023 of them.
-        assert check.rows_to_decide == pytest.approx(800 * (3.0233 * 0.15 / 1.64485 / 0.2) ** 2, rel=1e-3)
+    def test_one_sided_checks_need_fewer(self, make_figures: MakeFigures) -> None:
+        """Where only a loss counts, four times out of five takes (1.645 + .842) standard errors."""
+        check = check_of(make_figures(test=(0.0, 0.05, 0.9)), "test")
+        assert check.rows_to_decide == pytest.approx(1000 * (0.05 / 0.02 * 2.4865 / 1.6449) ** 2, rel=1e-3)
 
-    def test_nothing_to_say_at_the_margin_or_once_decided(self, make_figures: MakeFigures) -> None:
-        """A difference at the margin needs no finite number, and a settled check needs none."""
-        assert check_of(make_figures(forget=(0.05, 0.03, 0.02)), "forget").rows_to_decide is None
+    def test_does_not_follow_a_chance_difference(self, make_figures: MakeFigures) -> None:
+        """A difference close to the margin, or just past it, asks for no more rows than none at all."""
+        needed = {
+            check_of(make_figures(forget=(value, 0.09, 0.7)), "forget").rows_to_decide
+            for value in (0.0, 0.03, 0.0499, 0.07)
+        }
+        assert len(needed) == 1
+
+    def test_nothing_to_say_where_rows_are_not_what_is_missing(self, make_figures: MakeFigures) -> None:
+        """A settled check needs none, nor one that only its difference keeps open."""
         assert check_of(make_figures(), "forget").rows_to_decide is None
+        assert check_of(make_figures(forget=(0.049, 0.01, 0.1)), "forget").rows_to_decide is None
 
 
 def test_figure_finds_or_gives_none() -> None:

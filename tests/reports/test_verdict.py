@@ -110,7 +110,7 @@ class TestJudge:
         figures = make_figures(forget=(0.0, 0.10, 0.9), membership=(0.0, 0.15, 0.9))
         judgement = judge(figures, Thresholds())
         assert judgement.verdict is Verdict.INCONCLUSIVE
-        assert judgement.decides_at == pytest.approx(9 * 800, abs=1)
+        assert judgement.decides_at == pytest.approx(800 * (3 * 2.926 / 1.6449) ** 2, rel=1e-3)
         assert f"about {judgement.decides_at:,} rows" in judgement.sentence
         assert len(judgement.reasons) == 2
 
