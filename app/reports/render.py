@@ -87,7 +87,7 @@ def render_html(report: Mapping[str, Any], *, margins_svg: str | None = None) ->
         report=report,
         title=f"Unlearning report: {report['model']['name']}",
         verdict=_VERDICTS[report["judgement"]["verdict"]],
-        action=_ACTIONS[report["publication"]["action"]],
+        action=_action(report),
         networks=_networks(report),
         lines=list(_lines(report)),
         checks=[_check_texts(check) for check in report["judgement"]["checks"]],
@@ -114,7 +114,7 @@ def render_text(report: Mapping[str, Any]) -> str:
     paragraphs = [
         f"Verdict: {_VERDICTS[judgement['verdict']].upper()}. {judgement['sentence']}",
         *judgement["reasons"],
-        f"{_ACTIONS[publication['action']]} (rule: {publication['rule']}). {publication['reason']}",
+        f"{_action(report)} (rule: {publication['rule']}). {publication['reason']}",
         *(f"{label}: {value}. {explanation}" for label, value, explanation in _summaries(report["figures"])),
         _time(report),
     ]
@@ -208,6 +208,15 @@ def _asked(report: Mapping[str, Any]) -> str:
         f"from the model {model['name']} (version {model['version_before']}), which was trained on them and "
         f"on {count(data['retain_rows'], 'other row')}. Method: {report['job']['method']}."
     )
+
+
+def _action(report: Mapping[str, Any]) -> str:
+    """What became of the network; a decision to publish may come too late."""
+    if report["publication"]["publish"] and report["model"]["version_after"] is None:
+        return "Not put into use: another version had taken the original's place meanwhile"
+    if report["publication"]["publish"] and report["publication"]["network"] == "reference":
+        return "Published: the retrained network"
+    return _ACTIONS[report["publication"]["action"]]
 
 
 def _time(report: Mapping[str, Any]) -> str:

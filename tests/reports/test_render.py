@@ -133,6 +133,16 @@ class TestHtml:
         assert shown in words
         assert ("still serves version 1" in words) is not report["publication"]["publish"]
 
+    def test_says_which_network_is_published(self, make_report: MakeReport) -> None:
+        """The retrained network by name, and nothing where the decision came too late."""
+        report = make_report()
+        report["publication"]["network"] = "reference"
+        assert "Published: the retrained network." in Page(render_html(report)).words
+        report["model"]["version_after"] = None
+        words = Page(render_html(report)).words
+        assert "Not put into use: another version" in words
+        assert "still serves version 1" in words
+
     def test_what_was_not_measured_is_said(self, make_report: MakeReport) -> None:
         """A missing figure reads `not measured`, and there is no column for a missing reference."""
         report = make_report(reference=False)
