@@ -59,6 +59,14 @@ def test_rows_are_augmented_anew_each_pass(rows: Rows) -> None:
     assert len({variant.numpy().tobytes() for variant in variants}) > 2
 
 
+def test_batches_of_a_pass_are_augmented_apart() -> None:
+    """Equal images are not shifted by the same pattern in the next batch of the same pass."""
+    image = np.arange(1, 17, dtype=np.uint8).reshape(1, 4, 4, 1)
+    equal = Rows.of(np.repeat(image, 20, axis=0), np.arange(20))
+    batches = Batches(equal, batch_size=10, augmentation="flip_crop", seed=0)
+    assert not torch.equal(batches.at(0).images, batches.at(1).images)
+
+
 def test_batches_larger_than_the_set_are_the_set(rows: Rows) -> None:
     """A small forget set comes whole, once a step."""
     batches = Batches(rows, batch_size=64, seed=0)

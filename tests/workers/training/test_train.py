@@ -5,9 +5,11 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
+from torch.nn import functional
 
 from app.jobs.params import Architecture, Asam, Objective, Plain, Sam, TrainingRecipe
-from workers.data.batches import Rows
+from workers.data.batches import Batches, Rows
+from workers.data.seeds import derived_seed
 from workers.monitor import Cancelled, Monitor, Silent
 from workers.nets.factory import build
 from workers.training.evaluate import accuracy
@@ -37,6 +39,24 @@ def test_it_learns_the_digits(digits: Rows) -> None:
     assert len(trace.curve) == 15
     assert trace.curve[-1]["train_loss"] < trace.curve[0]["train_loss"] / 4
     assert trace.passes == 15 * 5
+
+
+@pytest.mark.parametrize("nesterov", [True, False])
+def test_it_follows_the_recipe(digits: Rows, nesterov: bool) -> None:
+    """Two epochs agree with PyTorch's own optimiser and a plain loop over the same batches and rates."""
+    fitted, _ = _fit(digits, epochs=2, nesterov=nesterov, warmup_share=0.2, augmentation="flip")
+    network = build(Architecture(width=0.25), 10, (8, 8, 1), torch.Generator().manual_seed(0)).train()
+    network.normalise_by(digits.images)
+    batches = Batches(digits, batch_size=32, augmentation="flip", seed=derived_seed(0, "train"))
+    sgd = torch.optim.SGD(network.parameters(), momentum=0.9, nesterov=nesterov, weight_decay=5e-4)
+    for step, share in enumerate([0.5, 1, 1, 7 / 8, 6 / 8, 5 / 8, 4 / 8, 3 / 8, 2 / 8, 1 / 8]):
+        sgd.param_groups[0]["lr"] = 0.05 * share
+        batch = batches.at(step)
+        sgd.zero_grad()
+        torch.autograd.backward(functional.cross_entropy(network(batch.images), batch.labels))
+        sgd.step()
+    for name, tensor in network.state_dict().items():
+        torch.testing.assert_close(fitted[name], tensor, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("objective", [Plain(), Asam(name="asam")])
