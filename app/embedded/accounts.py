@@ -69,10 +69,20 @@ def may_read(account: Account, path: Path) -> bool:
 
 
 def give(path: Path, account: Account) -> None:
-    """Make `account` the owner of a whole tree."""
-    for folder, _, files in os.walk(path):
-        for entry in (folder, *(str(Path(folder, name)) for name in files)):
-            os.chown(entry, account.uid, account.gid, follow_symlinks=False)
+    """Make `account` the owner of a whole tree.
+
+    Raises:
+        EmbeddedError: The system does not let this process do so.
+    """
+    try:
+        for folder, _, files in os.walk(path):
+            for entry in (folder, *(str(Path(folder, name)) for name in files)):
+                os.chown(entry, account.uid, account.gid, follow_symlinks=False)
+    except OSError as error:
+        message = (
+            f"Cannot hand {path} to user ID {account.uid}: {error.strerror}. Start Expunge as a normal user."
+        )
+        raise EmbeddedError(message) from error
 
 
 def _free_account() -> Account:

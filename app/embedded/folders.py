@@ -10,11 +10,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from app.embedded.accounts import Account
+from app.embedded.accounts import Account, give
 from app.embedded.errors import AlreadyRunning, EmbeddedError
 
-# The address of a Unix socket holds 104 bytes on macOS and 108 on Linux, the names of the sockets included.
-_LONGEST_FOLDER = 80
+# The address of a Unix socket holds 104 bytes on macOS and 108 on Linux; 31 are added to the folder above.
+_LONGEST_PARENT = 70
+_OWNER = "owner"
 
 
 def create_private(folder: Path) -> Path:
@@ -38,8 +39,13 @@ def locked(path: Path, refusal: str) -> Iterator[None]:
 
     Raises:
         AlreadyRunning: Another process holds it; the message is `refusal`.
+        EmbeddedError: The file cannot be written.
     """
-    with path.open("a") as file:
+    try:
+        file = path.open("a")
+    except OSError as error:
+        raise EmbeddedError(f"Cannot write to {path}: {error.strerror}.") from error
+    with file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -51,11 +57,14 @@ def locked(path: Path, refusal: str) -> Iterator[None]:
 def socket_folder(link: Path, account: Account | None) -> Iterator[Path]:
     """A fresh private folder with a short, unguessable path, removed at the end of the block.
 
-    `link` becomes a symbolic link to it, so that people find it, and so that the next start clears away what
-    a killed process left.
+    `link` becomes a symbolic link to it, for people, and for the next start, which clears away what a killed
+    process left. The folder names `link` in turn: a copied link does not entitle to remove it.
     """
     _remove_linked(link)
-    folder = _new_folder(account)
+    folder = Path(tempfile.mkdtemp(prefix="expunge-", dir=_short_parent()))
+    (folder / _OWNER).symlink_to(link)
+    if account is not None:
+        give(folder, account)
     link.symlink_to(folder)
     try:
         yield folder
@@ -65,26 +74,17 @@ def socket_folder(link: Path, account: Account | None) -> Iterator[Path]:
 
 def _remove_linked(link: Path) -> None:
     with suppress(FileNotFoundError):
-        shutil.rmtree(link.readlink(), ignore_errors=True)
+        folder = link.readlink()
         link.unlink()
+        if (folder / _OWNER).readlink() == link:
+            shutil.rmtree(folder, ignore_errors=True)
 
 
-def _new_folder(account: Account | None) -> Path:
-    for parent in _parents():
-        with suppress(OSError):
-            folder = Path(tempfile.mkdtemp(prefix="expunge-", dir=parent))
-            if account is not None:
-                os.chown(folder, account.uid, account.gid)
-            return folder
-    raise EmbeddedError(
-        "No folder for Unix sockets: none of " + ", ".join(_parents()) + " can be written to."
-    )
-
-
-def _parents() -> list[str]:
-    # /run is kept clear of the cleaners that empty /tmp of old files, but only root may write to it.
-    candidates = ["/run"] if os.geteuid() == 0 else [os.environ.get("XDG_RUNTIME_DIR", "")]
-    candidates += ["/tmp", tempfile.gettempdir()]  # noqa: S108 - mkdtemp makes the name there
-    return [
-        path for path in candidates if path.startswith("/") and len(path.encode()) <= _LONGEST_FOLDER - 17
-    ]
+def _short_parent() -> str:
+    # /run is spared by the cleaners that empty /tmp of old files, but only root may write to it. A user's
+    # XDG_RUNTIME_DIR goes when the user logs out, while the instance may stay.
+    candidates = ["/run", "/tmp", tempfile.gettempdir()]  # noqa: S108 - mkdtemp makes a private folder there
+    for parent in candidates if os.geteuid() == 0 else candidates[1:]:
+        if len(parent.encode()) <= _LONGEST_PARENT and os.access(parent, os.W_OK | os.X_OK):
+            return parent
+    raise EmbeddedError(f"No folder for Unix sockets: {' and '.join(candidates)} cannot be used.")

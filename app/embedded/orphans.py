@@ -1,7 +1,7 @@
 """Processes whose parent died before them, such as the backends of a crashed PostgreSQL.
 
 On Linux a process can ask to become the parent of its descendants' orphans, and so end and reap them; the
-first process of a container gets them anyway. Elsewhere both functions do nothing.
+first process of a container gets them anyway. Elsewhere the functions do nothing.
 """
 
 from __future__ import annotations
@@ -29,6 +29,16 @@ def end(keep: Collection[int]) -> None:
         for pid in found:
             os.kill(pid, signal.SIGKILL)  # ours until it is reaped, so the number cannot be another's
             os.waitpid(pid, 0)
+
+
+def reap(keep: Collection[int]) -> None:
+    """Reap children that ended by themselves, but for those in `keep`, whose exit codes are still wanted."""
+    if sys.platform == "linux":
+        with suppress(ChildProcessError):
+            while ended := os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT):
+                if ended.si_pid in keep:
+                    return
+                os.waitpid(ended.si_pid, 0)
 
 
 def _children() -> set[int]:

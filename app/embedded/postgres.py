@@ -23,6 +23,7 @@ DATABASE = "expunge"
 
 _SETTINGS = {
     "listen_addresses": "",
+    "max_connections": "200",  # the parts keep a pool each
     "unix_socket_permissions": "0700",
     "timezone": "UTC",
     "log_timezone": "UTC",
@@ -142,7 +143,9 @@ def _data_argument(data: Path, account: Account | None) -> str:
 def _accepts(socket: Path) -> bool:
     """Whether the server answers a query; the first time, it gets its database."""
     with suppress(psycopg.OperationalError):
-        with psycopg.connect(host=str(socket), user=ROLE, dbname="postgres", autocommit=True) as connection:
+        with psycopg.connect(
+            host=str(socket), user=ROLE, dbname="postgres", autocommit=True, connect_timeout=5
+        ) as connection:
             found = connection.execute("SELECT 1 FROM pg_database WHERE datname = %s", [DATABASE]).fetchone()
             if found is None:
                 connection.execute(sql.SQL("CREATE DATABASE {}").format(sql.Identifier(DATABASE)))

@@ -127,6 +127,8 @@ class Supervisor:
             self._pause(_WATCH_SECONDS)
             for running in self._running:
                 self._look_after(running)
+            if self._adopts:
+                orphans.reap(keep=self._pids())
 
     def _begin(self, part: Part) -> _Running:
         part.before_start()
@@ -159,12 +161,15 @@ class Supervisor:
         running.failures = 1 if settled else running.failures + 1
         running.process.stop()
         if self._adopts:
-            orphans.end(keep=[other.process.pid for other in self._running])
+            orphans.end(keep=self._pids())
         if running.failures >= _MOST_FAILURES:
             _fail(program, f"died {running.failures} times right after its start ({describe_exit(code)})")
         delay = min(self._first_delay * 2 ** (running.failures - 1), _LONGEST_DELAY_SECONDS)
         running.restart_at = time.monotonic() + delay
         _log.warning("part_died", part=program.name, cause=describe_exit(code), restart_in_seconds=delay)
+
+    def _pids(self) -> list[int]:
+        return [running.process.pid for running in self._running]
 
 
 def _stop(running: _Running) -> None:

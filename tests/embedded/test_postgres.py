@@ -17,6 +17,7 @@ from sqlalchemy.exc import DataError
 from sqlalchemy.pool import NullPool
 
 from app.embedded import AlreadyRunning, PartFailed, Postgres
+from app.embedded.folders import socket_folder
 
 _FAST = {"fsync": "off"}
 
@@ -83,15 +84,23 @@ def test_a_long_path_works(tmp_path: Path, query: Query) -> None:
 
 def test_the_socket_folder_goes_with_the_server(tmp_path: Path) -> None:
     """Neither the folder nor the link to it stays, not even those of a killed run."""
-    left = tmp_path / "left"
-    left.mkdir(mode=0o700)
-    (tmp_path / "socket").symlink_to(left)
+    with socket_folder(tmp_path / "socket", None) as left:
+        (tmp_path / "socket").rename(tmp_path / "kept")
+    (tmp_path / "kept").rename(tmp_path / "socket")
     with Postgres(tmp_path, settings=_FAST).running():
         current = (tmp_path / "socket").readlink()
-        assert current != left
-    assert not left.exists()
+        assert not left.exists()
     assert not current.exists()
     assert not (tmp_path / "socket").is_symlink()
+
+
+def test_a_copied_link_removes_nothing(tmp_path: Path) -> None:
+    """A copy of an instance's folder is another instance: it leaves the first one's socket alone."""
+    with socket_folder(tmp_path / "first", None) as first:
+        (tmp_path / "copy").symlink_to(first)
+        with socket_folder(tmp_path / "copy", None) as second:
+            assert second != first
+        assert first.exists()
 
 
 def test_a_stale_pid_file_harms_nobody(tmp_path: Path, query: Query) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -116,3 +118,13 @@ def test_a_task_runs_to_its_end(script: Callable[[str, str], Program], tmp_path:
         assert (tmp_path / "done").exists()
         with pytest.raises(PartFailed, match=r"migrate failed \(killed by SIGTERM\)"):
             supervisor.finish(script("migrate", "kill -TERM $$"))
+
+
+def test_strays_do_not_outlive_their_part(
+    survivors: Callable[[list[str]], list[str]], tmp_path: Path
+) -> None:
+    """A process that a part left in another session ends with the part, or at the latest at the stop."""
+    program = Path(__file__).with_name("programs") / "adopting.py"
+    result = subprocess.run([sys.executable, program, tmp_path], capture_output=True, text=True, check=True)
+    assert result.stdout == "False\n"
+    assert survivors([str(tmp_path)]) == []
