@@ -104,7 +104,9 @@ def audit_figures(
         },
         "svc_confidence": svc,
         "differences": {name: _differences(networks["unlearned"], sets) for name, sets in others.items()},
-        "reference_utility": reference and _accuracy_differences(reference, original, ("retain", "test")),
+        "reference_utility": _accuracy_differences(reference, original, ("retain", "test"))
+        if reference is not None
+        else None,
         **_summaries(accuracy, svc),
     }
 
