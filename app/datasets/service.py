@@ -126,6 +126,16 @@ def in_force(session: Session, dataset_ids: Sequence[uuid.UUID] | None) -> set[u
     return set(session.scalars(query))
 
 
+def hold_ready(session: Session, version_id: uuid.UUID) -> bool:
+    """Whether the data set version is ready; if so, it stays that until this transaction ends."""
+    dataset_id = session.scalars(
+        select(DatasetVersion.dataset_id).where(DatasetVersion.id == version_id)
+    ).one()
+    in_force(session, [dataset_id])
+    state = session.scalars(select(DatasetVersion.state).where(DatasetVersion.id == version_id)).one()
+    return state is DatasetState.READY
+
+
 def newest_ready(session: Session, name: str, number: int | None = None) -> DatasetVersion:
     """The version of the data set to train on: `number`, or the newest ready one. Raises Invalid."""
     query = (

@@ -44,7 +44,7 @@ def plan(session: Session, limit: int) -> int:
         .where(Model.id.in_(waiting), Model.id.not_in(busy))
         .order_by(Model.ordinal)
         .limit(limit)
-        .with_for_update(skip_locked=True)
+        .with_for_update(skip_locked=True, key_share=True)  # a request being accepted refers to its models
     )
     return sum(_plan_model(session, model) for model in session.scalars(query).all())
 

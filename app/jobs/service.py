@@ -103,7 +103,9 @@ def held(session: Session, lease: Lease) -> Job:
     query = select(Job).where(
         Job.id == lease.job_id, Job.lease_token == lease.token, Job.state == JobState.RUNNING
     )
-    job = session.scalar(query.with_for_update().execution_options(populate_existing=True))
+    # A weaker lock than FOR UPDATE: the job's own progress row, which refers to it, must get through.
+    query = query.with_for_update(key_share=True).execution_options(populate_existing=True)
+    job = session.scalar(query)
     if job is None:
         raise LeaseLost
     return job

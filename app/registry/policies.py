@@ -49,7 +49,8 @@ def in_force(session: Session, model_id: uuid.UUID) -> PolicyVersion:
 def _checked(policy: Policy, at: str) -> Policy:
     faults: list[Fault] = []
     rungs = [_checked_rung(rung, f"{at}/ladder/{index}", faults) for index, rung in enumerate(policy.ladder)]
-    if not faults and not METHODS[rungs[-1].method].exact:
+    last = METHODS.get(policy.ladder[-1].method)
+    if last is not None and not last.exact:
         faults.append(Fault(pointer=f"{at}/ladder", detail="the last rung must be an exact method: retrain"))
     if faults:
         raise Invalid(faults=faults)

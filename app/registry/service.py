@@ -87,7 +87,8 @@ class NewVersion:
 
 def add_version(session: Session, model_id: uuid.UUID, new: NewVersion, *, actor: str) -> ModelVersion:
     """The model's next version. The model's row is locked, so that numbers have no gaps and no twins."""
-    session.scalars(select(Model.id).where(Model.id == model_id).with_for_update()).one()
+    # A weaker lock than FOR UPDATE, which would keep others from inserting rows that refer to the model.
+    session.scalars(select(Model.id).where(Model.id == model_id).with_for_update(key_share=True)).one()
     last = session.scalar(select(func.max(ModelVersion.number)).filter_by(model_id=model_id))
     version = ModelVersion(
         id=uuid.uuid4(),
@@ -123,7 +124,11 @@ def hold_aliases(session: Session) -> None:
     session.execute(select(func.pg_advisory_xact_lock_shared(_ALIASES)))
 
 
-def _lock_aliases(session: Session) -> None:
+def lock_aliases(session: Session) -> None:
+    """Until this transaction ends nobody else moves an alias or accepts a deletion.
+
+    Whoever will move an alias calls this before anything that others may wait for.
+    """
     session.execute(select(func.pg_advisory_xact_lock(_ALIASES)))
 
 
@@ -163,7 +168,7 @@ def replace_everywhere(
         Conflict: `new` holds a row that may not train and that `old` does not hold. (Rows deleted while
             `new` was being made are in both; moving on is then still a step away from them.)
     """
-    _lock_aliases(session)
+    lock_aliases(session)
     left = tombstoned_rows_of(session, new)
     if len(left - rows_of(session, old)):
         raise Conflict("The version holds deleted rows.")
@@ -181,17 +186,18 @@ def replace_everywhere(
 
 
 def set_alias(session: Session, version: ModelVersion, name: str, *, actor: str, reason: str) -> None:
-    """Have `name` name this version. Raises Conflict if the version holds deleted rows or is not ready."""
-    _lock_aliases(session)
+    """Have `name` name this version.
+
+    Raises:
+        Conflict: the version holds deleted rows, is not ready, or its data set was retired.
+    """
+    lock_aliases(session)
     alias = session.get(Alias, (version.model_id, name), populate_existing=True)
     if alias is not None and alias.version_id == version.id:
         return
+    _check_usable(session, version)
     if version.state is VersionState.SUPERSEDED:
         version.reinstate(actor=actor)
-    if version.state is not VersionState.READY:
-        raise Conflict(f"The version is {version.state}.")
-    if len(tombstoned_rows_of(session, version)):
-        raise Conflict("The version was trained on rows that have been deleted since.")
     if alias is None:
         session.add(Alias(model_id=version.model_id, name=name, version_id=version.id))
     else:
@@ -201,6 +207,17 @@ def set_alias(session: Session, version: ModelVersion, name: str, *, actor: str,
         session.flush()
         _supersede_unnamed(session, left, actor)
     _record_move(session, version, name, actor=actor, reason=reason)
+
+
+def _check_usable(session: Session, version: ModelVersion) -> None:
+    if version.state not in (VersionState.READY, VersionState.SUPERSEDED):
+        raise Conflict(f"The version is {version.state}.")
+    if not datasets.hold_ready(session, version.dataset_version_id):
+        raise Conflict(
+            "The data set version that it was trained on is not in force: no deletion would reach it."
+        )
+    if len(tombstoned_rows_of(session, version)):
+        raise Conflict("The version was trained on rows that have been deleted since.")
 
 
 def _supersede_unnamed(session: Session, version_id: uuid.UUID, actor: str) -> None:

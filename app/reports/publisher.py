@@ -12,6 +12,7 @@ from collections.abc import Callable, Collection, Mapping
 from sqlalchemy.orm import Session
 
 from app.datasets import rows as row_sets
+from app.datasets import service as datasets
 from app.deletions import planner
 from app.events import service as events
 from app.jobs import service as jobs
@@ -63,7 +64,10 @@ def _finish_training(session: Session, job: Job) -> None:
     version_id, model_id = job.dataset_version_id, job.model_id
     if version_id is None or model_id is None or job.rows_digest is None:
         raise ValueError("a train job names its model and rows")
-    registry.hold_aliases(session)
+    registry.lock_aliases(session)
+    if not datasets.hold_ready(session, version_id):
+        job.fail("the data set was retired while it trained", actor=PUBLISHER)
+        return
     if len(row_sets.read(session, job.rows_digest) & row_sets.tombstoned(session, version_id)):
         jobs.start_over(session, job, "rows were deleted while it trained")
         return
