@@ -13,9 +13,12 @@ from app.tables import Dataset, DeletionItem, DeletionRequest, RequestState, Tar
 TERMINAL = (TargetState.COMPLETED, TargetState.ALREADY_ABSENT, TargetState.RETIRED, TargetState.FAILED)
 
 
-def locked(session: Session, request_id: uuid.UUID) -> DeletionRequest | None:
-    """The request, locked against any other change."""
-    return session.get(DeletionRequest, request_id, with_for_update=True, populate_existing=True)
+def locked(session: Session, request_id: uuid.UUID) -> tuple[DeletionRequest | None, Sequence[Target]]:
+    """The request and its targets, locked against any other change: targets first, here as everywhere."""
+    query = select(Target).where(Target.request_id == request_id).order_by(Target.id).with_for_update()
+    targets = session.scalars(query.execution_options(populate_existing=True)).all()
+    request = session.get(DeletionRequest, request_id, with_for_update=True, populate_existing=True)
+    return request, targets
 
 
 def targets_of(session: Session, request_ids: Sequence[uuid.UUID]) -> dict[uuid.UUID, list[Target]]:

@@ -63,7 +63,7 @@ def accept(session: Session, new: NewRequest, caller: Caller) -> DeletionRequest
     _announce(session, request, caller.actor, models)
     if not models:
         request.complete("no model in use was trained on these rows", actor=caller.actor)
-        request.finished_at = datetime.now(UTC)
+        _finished(session, request)
     session.flush()
     return request
 
@@ -207,29 +207,27 @@ def view_items(session: Session, request_id: uuid.UUID, *, after: int, limit: in
 
 def cancel(session: Session, request_id: uuid.UUID, reason: str, *, actor: str) -> DeletionRequest:
     """Take a pending request back; its tombstones are lifted. Raises NotFound or Conflict."""
-    request = repository.locked(session, request_id)
+    request, targets = repository.locked(session, request_id)
     if request is None:
         raise NotFound
     if request.state is not RequestState.RECEIVED:
         raise Conflict(
             f"The request is {request.state}; only one that nothing was done for can be cancelled."
         )
-    for target in repository.targets_of(session, [request_id])[request_id]:
+    for target in targets:
         if target.state in (TargetState.OPEN, TargetState.PLANNED):
             target.retire("the request was cancelled", actor=actor)
     tombstones.lift(session, request_id)
     request.cancel(reason, actor=actor)
-    request.finished_at = datetime.now(UTC)
-    events.emit(session, "deletion_request.cancelled", request_id=str(request.id))
+    _finished(session, request)
     return request
 
 
 def retry(session: Session, request_id: uuid.UUID, reason: str, *, actor: str) -> DeletionRequest:
     """Open the request's failed targets again. Raises NotFound, or Conflict if none has failed."""
-    request = repository.locked(session, request_id)
+    request, targets = repository.locked(session, request_id)
     if request is None:
         raise NotFound
-    targets = repository.targets_of(session, [request_id])[request_id]
     failed = [target for target in targets if target.state is TargetState.FAILED]
     if not failed:
         raise Conflict("No model failed for this request.")
@@ -237,8 +235,11 @@ def retry(session: Session, request_id: uuid.UUID, reason: str, *, actor: str) -
         target.reopen(reason, actor=actor)
         target.finished_at = None
     if request.state is RequestState.PARTLY_COMPLETED:
-        request.go_back_to_received(reason, actor=actor)
         request.finished_at = None
+        if any(target.state is TargetState.COMPLETED for target in targets):
+            request.begin(actor=actor)  # what was done for other models cannot be taken back
+        else:
+            request.go_back_to_received(reason, actor=actor)
     return request
 
 
@@ -255,5 +256,9 @@ def finish_requests(session: Session, targets: Sequence[Target], *, actor: str) 
             request.complete_partly("not every model could be freed of the rows", actor=actor)
         else:
             request.complete(None, actor=actor)
-        request.finished_at = datetime.now(UTC)
-        events.emit(session, f"deletion_request.{request.state}", request_id=str(request.id))
+        _finished(session, request)
+
+
+def _finished(session: Session, request: DeletionRequest) -> None:
+    request.finished_at = datetime.now(UTC)
+    events.emit(session, f"deletion_request.{request.state}", request_id=str(request.id))
