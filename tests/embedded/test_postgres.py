@@ -18,6 +18,7 @@ from sqlalchemy.pool import NullPool
 
 from app.embedded import AlreadyRunning, PartFailed, Postgres
 from app.embedded.folders import socket_folder
+from app.embedded.processes import Process
 
 _FAST = {"fsync": "off"}
 
@@ -118,28 +119,17 @@ def test_a_stale_pid_file_harms_nobody(tmp_path: Path, query: Query) -> None:
         unrelated.kill()
 
 
-def test_an_orphaned_server_is_succeeded(tmp_path: Path, query: Query) -> None:
+def test_an_orphaned_server_is_succeeded(tmp_path: Path) -> None:
     """A server that outlived its supervisor is stopped before a new one starts on its data."""
     with Postgres(tmp_path, settings=_FAST).prepared() as part:
-        program = part.program
-        uid = program.account.uid if program.account else None
-        log = program.log.open("ab")
-        with (
-            log,
-            subprocess.Popen(
-                program.arguments,
-                cwd=program.folder,
-                env={},
-                stdout=log,
-                stderr=log,
-                start_new_session=True,
-                user=uid,
-            ) as orphan,
-        ):
+        orphan = Process(part.program)
+        try:
             while not part.is_ready():
                 time.sleep(0.02)
             part.before_start()
-            assert orphan.wait(timeout=10) == 0
+            assert orphan.exit_code() == 0
+        finally:
+            orphan.stop()
 
 
 def test_a_failed_start_shows_the_log(tmp_path: Path) -> None:
