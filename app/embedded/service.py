@@ -72,6 +72,35 @@ def running_service(settings: Settings, supervisor: Supervisor) -> Iterator[Serv
         yield Service(api.url, settings, admin_key)
 
 
+def create_admin_key(settings: Settings) -> str | None:
+    """Make the admin key of a database that lacks it; returns its secret only if one was made."""
+    secret = settings.admin_key.get_secret_value() if settings.admin_key else None
+    engine = create_engine(str(settings.database_url), poolclass=NullPool, hide_parameters=True)
+    with Session(engine) as session, session.begin():
+        return ensure_admin_key(session, secret)
+
+
+@contextmanager
+def listening(host: str, port: int) -> Iterator[socket.socket]:
+    """A listening TCP socket, held open for the length of the block.
+
+    Raises:
+        AlreadyRunning: The port is in use.
+        EmbeddedError: The address is none of this machine's.
+    """
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        listener = socket.create_server((host, port), family=family, backlog=_BACKLOG)
+    except OSError as error:
+        if error.errno == errno.EADDRINUSE:
+            raise AlreadyRunning(
+                f"Port {port} on {host} is in use. Set EXPUNGE_PORT to another one."
+            ) from None
+        raise EmbeddedError(f"Cannot listen on {host} port {port}: {error.strerror}.") from error
+    with listener:
+        yield listener
+
+
 def _prepare_servers(stack: ExitStack, settings: Settings) -> tuple[Settings, list[Part]]:
     """The parts for which no URL is set, and the settings with their URLs."""
     servers = []
@@ -133,32 +162,3 @@ def _is_healthy(host: str, port: int) -> bool:
         return False
     finally:
         connection.close()
-
-
-def create_admin_key(settings: Settings) -> str | None:
-    """Make the admin key of a database that lacks it; returns its secret only if one was made."""
-    secret = settings.admin_key.get_secret_value() if settings.admin_key else None
-    engine = create_engine(str(settings.database_url), poolclass=NullPool, hide_parameters=True)
-    with Session(engine) as session, session.begin():
-        return ensure_admin_key(session, secret)
-
-
-@contextmanager
-def listening(host: str, port: int) -> Iterator[socket.socket]:
-    """A listening TCP socket, held open for the length of the block.
-
-    Raises:
-        AlreadyRunning: The port is in use.
-        EmbeddedError: The address is none of this machine's.
-    """
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    try:
-        listener = socket.create_server((host, port), family=family, backlog=_BACKLOG)
-    except OSError as error:
-        if error.errno == errno.EADDRINUSE:
-            raise AlreadyRunning(
-                f"Port {port} on {host} is in use. Set EXPUNGE_PORT to another one."
-            ) from None
-        raise EmbeddedError(f"Cannot listen on {host} port {port}: {error.strerror}.") from error
-    with listener:
-        yield listener
