@@ -20,6 +20,7 @@ from app.tables.base import IllegalTransition
 log = structlog.get_logger(__name__)
 MEDIA_TYPE = "application/problem+json"
 FAULTS_SHOWN = 1000
+_SLUGS = {404: "not-found", 405: "method-not-allowed", 413: "body-too-large"}
 
 
 class Fault(BaseModel):
@@ -129,7 +130,8 @@ def _http(_request: Request, error: Exception) -> JSONResponse:
     if not isinstance(error, HTTPException):
         raise error
     headers = dict(error.headers) if error.headers else None
-    return render(error.status_code, "http", str(error.detail), headers=headers)
+    slug = _SLUGS.get(error.status_code, "http")
+    return render(error.status_code, slug, str(error.detail), headers=headers)
 
 
 def _transition(_request: Request, error: Exception) -> JSONResponse:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from starlette.exceptions import HTTPException
+from fastapi import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from app.errors import render

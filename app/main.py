@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Awaitable, Callable
 from typing import Any
 
-from fastapi import FastAPI, Request, Response
+from fastapi import FastAPI, Response
 from fastapi.routing import APIRoute
-from prometheus_client import CONTENT_TYPE_LATEST, Counter, Histogram, generate_latest
+from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from sqlalchemy import text
 
 from app import errors
@@ -20,12 +18,10 @@ from app.deletions.router import router as deletions
 from app.deps import Db
 from app.jobs.router import router as jobs
 from app.limits import BodyLimit
-from app.metrics import operating_figures
+from app.metrics import Measured, operating_figures
 from app.registry.router import router as models
 from app.reports.router import router as reports
 
-_requests = Counter("expunge_http_requests_total", "Requests answered.", ["method", "route", "status"])
-_seconds = Histogram("expunge_http_request_seconds", "Time to answer.", ["method", "route"])
 DESCRIPTION = """Unlearning as a service: post which training samples are to be forgotten; Expunge removes
 their influence from every model in use, audits the result and publishes signed reports.
 
@@ -41,7 +37,7 @@ def create_app() -> FastAPI:
         generate_unique_id_function=_operation_id,
     )
     errors.install(app)
-    app.middleware("http")(_measured)
+    app.add_middleware(Measured)
     app.add_middleware(BodyLimit, most_bytes=settings().max_body_bytes)
     for router in (deletions, models, datasets, jobs, reports, keys):
         app.include_router(router)
@@ -51,15 +47,6 @@ def create_app() -> FastAPI:
 
 def _operation_id(route: APIRoute) -> str:
     return route.name
-
-
-async def _measured(request: Request, call_next: Callable[[Request], Awaitable[Response]]) -> Response:
-    started = time.perf_counter()
-    response = await call_next(request)
-    route = getattr(request.scope.get("route"), "path", "unknown")  # the template: no ID becomes a label
-    _requests.labels(request.method, route, response.status_code).inc()
-    _seconds.labels(request.method, route).observe(time.perf_counter() - started)
-    return response
 
 
 def _add_operations(app: FastAPI) -> None:

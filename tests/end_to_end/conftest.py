@@ -33,6 +33,7 @@ _QUICK = {
     "EXPUNGE_WORKER_THREADS": "1",
 }
 STEPS = 300
+MOST_BYTES = 2_000_000
 POLICY = {
     "ladder": [
         {"method": "sharp_minmax", "parameters": {"steps": STEPS, "learning_rate": 0.02}},
@@ -49,6 +50,7 @@ class Service:
     """A running service and an admin's way into it."""
 
     var: Path
+    data: Path
     http: httpx.Client
 
     def until(self, look: Callable[[], Any], what: str, seconds: float = 90) -> Any:
@@ -127,13 +129,20 @@ def _commands(marks: list[str]) -> list[tuple[int, str]]:
     return found
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
     """A running service with short leases, stopped by SIGTERM at the end."""
     var = tmp_path_factory.mktemp("service") / "var"
     key = secrets.token_urlsafe(24)
     kept = {name: value for name, value in os.environ.items() if not name.startswith("EXPUNGE_")}
-    own = {"EXPUNGE_VAR": str(var), "EXPUNGE_PORT": "0", "EXPUNGE_ADMIN_KEY": key}
+    (data := var.parent / "data").mkdir()
+    own = {
+        "EXPUNGE_VAR": str(var),
+        "EXPUNGE_PORT": "0",
+        "EXPUNGE_ADMIN_KEY": key,
+        "EXPUNGE_DATA_ROOTS": str(data),
+        "EXPUNGE_MAX_BODY_BYTES": str(MOST_BYTES),
+    }
     process = subprocess.Popen(
         [sys.executable, "-m", "app.cli", "up"],
         env=kept | _QUICK | own,
@@ -143,13 +152,13 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
     assert process.stdout is not None
     address = process.stdout.readline().split("at ", 1)[1].split(",")[0]
     with httpx.Client(base_url=address, headers={"Authorization": f"Bearer {key}"}, timeout=30) as http:
-        yield Service(var, http)
+        yield Service(var, data, http)
     process.send_signal(signal.SIGTERM)
     assert process.wait(60) == 0
     process.stdout.close()
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def trained(service: Service) -> dict[str, Any]:
     """A version trained on the digits, which other tests copy instead of training again."""
     register_digits(service, "first")
