@@ -74,8 +74,9 @@ class Demo:
                     "scheduler_seconds": 0.2,
                 }
             )
-            with running_service(own, Supervisor(self.pause)) as service:
-                client = Client(service.address, service.admin_key or "", self.pause)
+            supervisor = Supervisor(self.pause)
+            with running_service(own, supervisor) as service:
+                client = Client(service.address, service.admin_key or "", supervisor.tend)
                 try:
                     self._play(client)
                 finally:

@@ -124,11 +124,19 @@ class Supervisor:
             PartFailed: A part died again and again right after its start; the message ends with its log.
         """
         while True:
-            self._pause(_WATCH_SECONDS)
-            for running in self._running:
-                self._look_after(running)
-            if self._adopts:
-                orphans.reap(keep=self._pids())
+            self.tend(_WATCH_SECONDS)
+
+    def tend(self, seconds: float) -> None:
+        """Pause, then restart parts that have died; for callers with something else to do in between.
+
+        Raises:
+            PartFailed: As `watch`.
+        """
+        self._pause(seconds)
+        for running in self._running:
+            self._look_after(running)
+        if self._adopts:
+            orphans.reap(keep=self._pids())
 
     def _begin(self, part: Part) -> _Running:
         part.before_start()
