@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, is_dataclass
 from typing import Any, Literal
 
+import torch
 from sqlalchemy.orm import Session
 
 from app.config import Settings
@@ -24,8 +25,9 @@ _FEWEST_KIN = 20  # fewer never-trained rows of the same people than this say le
 
 
 def environment(config: Settings) -> Environment:
-    """The threads and the device of this worker."""
-    return Environment(threads=config.worker_threads, device=config.device or "cpu")
+    """The threads and the device of this worker: a GPU where there is one, unless told otherwise."""
+    found = "cuda" if torch.cuda.is_available() else "cpu"
+    return Environment(threads=config.worker_threads, device=config.device or found)
 
 
 def data_spec(version: DatasetVersion) -> DataSpec:

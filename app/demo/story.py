@@ -72,6 +72,7 @@ class Demo:
                     "admin_key": None,
                     "secret_key": None,
                     "scheduler_seconds": 0.2,
+                    "worker_threads": 1,  # so small a network is slower with two
                 }
             )
             supervisor = Supervisor(self.pause)
