@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 import structlog
 from sqlalchemy import Connection, func, select
 from sqlalchemy.exc import OperationalError
+from sqlalchemy.orm import Session
 
 from app import queue
 from app.config import Settings, settings
@@ -36,6 +37,8 @@ class Scheduler:
 
     def turn(self) -> None:
         """One round of all steps. A step that fails is logged and does not keep the others from working."""
+        patience = time.monotonic() - _RETRY_FAULTY_SECONDS
+        self._faulty = {row: at for row, at in self._faulty.items() if at > patience}
         for step in (self.sweep, self.plan, self.publish, self.relay):
             self._guarded(step)
 
@@ -50,34 +53,35 @@ class Scheduler:
             log.info("swept", lost_workers=lost, woken_again=forgotten)
 
     def plan(self) -> None:
-        """Make jobs of open targets."""
+        """Make jobs of open targets, each model in its own transaction."""
         with transaction() as session:
-            planned = planner.plan(session, _BATCH)
-        if planned:
-            log.info("planned", jobs=planned)
+            due = planner.due(session)
+        for model_id in due:
+            self._handle(planner.plan, model_id)
 
     def publish(self) -> None:
         """Settle jobs that have ended, each in its own transaction."""
-        now = time.monotonic()
-        self._faulty = {job: at for job, at in self._faulty.items() if now < at + _RETRY_FAULTY_SECONDS}
         for _ in range(_BATCH):
             with transaction() as session:
                 job_id = publisher.next_to_settle(session, skip=self._faulty)
             if job_id is None:
                 return
-            self._settle(job_id)
+            self._handle(publisher.settle, job_id)
 
-    def _settle(self, job_id: uuid.UUID) -> None:
+    def _handle(self, step: Callable[[Session, uuid.UUID], object], row_id: uuid.UUID) -> None:
+        """Do `step` for one row; if that fails, leave the row alone for a while and go on with others."""
+        if row_id in self._faulty:
+            return
         try:
             with transaction() as session:
-                publisher.settle(session, job_id)
+                step(session, row_id)
         except OperationalError:
             raise
         except Exception:
-            log.exception("job_not_settled", job_id=str(job_id))
-            self._faulty[job_id] = time.monotonic()
+            log.exception("not_handled", step=step.__qualname__, id=str(row_id))
+            self._faulty[row_id] = time.monotonic()
         else:
-            log.info("settled", job_id=str(job_id))
+            log.info("handled", step=step.__qualname__, id=str(row_id))
 
     def relay(self) -> None:
         """Hand the outbox to the broker, in order; what cannot be handed over stays for the next turn."""

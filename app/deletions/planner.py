@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import uuid
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session
@@ -35,36 +36,55 @@ from models_store.rows import RowSet
 PLANNER = "planner"
 
 
-def plan(session: Session, limit: int) -> int:
-    """Put the open targets of each model, when their batch is due, into one unlearn job; jobs made."""
+def due(session: Session) -> list[uuid.UUID]:
+    """The models whose open targets have waited long enough, are many enough, or are due too soon."""
     busy = select(Job.model_id).where(Job.kind == JobKind.UNLEARN, Job.state.in_(LIVE))
-    waiting = select(Target.model_id).where(Target.state == TargetState.OPEN)
     query = (
-        select(Model)
-        .where(Model.id.in_(waiting), Model.id.not_in(busy))
-        .order_by(Model.ordinal)
-        .limit(limit)
-        .with_for_update(skip_locked=True, key_share=True)  # a request being accepted refers to its models
+        select(Target.model_id, func.min(Target.opened_at), func.count(), func.min(DeletionRequest.due_at))
+        .join(DeletionRequest, DeletionRequest.id == Target.request_id)
+        .where(
+            Target.state == TargetState.OPEN,
+            DeletionRequest.state != RequestState.ON_HOLD,
+            Target.model_id.not_in(busy),
+        )
+        .group_by(Target.model_id)
+        .order_by(func.min(DeletionRequest.due_at))
     )
-    return sum(_plan_model(session, model) for model in session.scalars(query).all())
+    waiting = session.execute(query).all()
+    in_force = policies.bodies_in_force(session, [model_id for model_id, *_ in waiting])
+    return [
+        model_id
+        for model_id, oldest, number, due_at in waiting
+        if _is_due(in_force[model_id], oldest=oldest, number=number, due_at=due_at)
+    ]
 
 
-def _plan_model(session: Session, model: Model) -> bool:
-    in_force = policies.in_force(session, model.id)
-    policy = POLICY.validate_python(in_force.body)
-    if not _is_due(session, model.id, policy):
+def _is_due(policy: Mapping[str, Any], *, oldest: datetime, number: int, due_at: datetime) -> bool:
+    now, window = datetime.now(UTC), timedelta(seconds=policy["batch_window_seconds"])
+    return number >= policy["batch_max"] or oldest + window <= now or due_at - window <= now
+
+
+def plan(session: Session, model_id: uuid.UUID) -> bool:
+    """Put the open targets of a model into one unlearn job; whether that was made.
+
+    Targets whose rows no version in use holds any more are finished without one.
+    """
+    session.execute(select(Model.id).where(Model.id == model_id).with_for_update(key_share=True))
+    targets = repository.open_targets(session, model_id)
+    if not targets or jobs.is_unlearning(session, model_id):
         return False
-    targets = repository.open_targets(session, model.id)
-    parent = _version_to_clean(session, model.id)
+    parent = _version_to_clean(session, model_id)
     if parent is None:
         for target in targets:
             target.be_absent("no version in use holds a deleted row", actor=PLANNER)
             target.finished_at = datetime.now(UTC)
         deletions.finish_requests(session, targets, actor=PLANNER)
         return False
+    in_force = policies.in_force(session, model_id)
+    policy = POLICY.validate_python(in_force.body)
     job = Job(
         kind=JobKind.UNLEARN,
-        model_id=model.id,
+        model_id=model_id,
         version_id=parent.id,
         dataset_version_id=parent.dataset_version_id,
         policy_id=in_force.id,
@@ -83,24 +103,6 @@ def _plan_model(session: Session, model: Model) -> bool:
 def _parameters(policy: Policy, rung: int) -> dict[str, object]:
     chosen = policy.ladder[rung]
     return {"method": chosen.method, "parameters": dict(chosen.parameters)}
-
-
-def _is_due(session: Session, model_id: uuid.UUID, policy: Policy) -> bool:
-    """Whether the model's open targets have waited long enough, are many enough, or are due too soon."""
-    query = (
-        select(func.min(Target.opened_at), func.count(), func.min(DeletionRequest.due_at))
-        .join(DeletionRequest, DeletionRequest.id == Target.request_id)
-        .where(
-            Target.model_id == model_id,
-            Target.state == TargetState.OPEN,
-            DeletionRequest.state != RequestState.ON_HOLD,
-        )
-    )
-    oldest, number, due = session.execute(query).one()
-    if not number:
-        return False
-    now, window = datetime.now(UTC), timedelta(seconds=policy.batch_window_seconds)
-    return bool(number >= policy.batch_max or oldest + window <= now or due - window <= now)
 
 
 def _version_to_clean(session: Session, model_id: uuid.UUID) -> ModelVersion | None:
@@ -154,7 +156,7 @@ def begin(session: Session, job: Job, *, actor: str) -> Assignment | None:
 
 def _fix(session: Session, job: Job, parent: ModelVersion, *, forget: RowSet, retain: RowSet) -> None:
     if job.forget_digest != forget.digest:
-        job.checkpoint = job.outcome = None
+        job.checkpoint = job.outcome = job.waits_for = None
     job.forget_digest = row_sets.keep(session, forget)
     job.rows_digest = row_sets.keep(session, retain)
     job.seed = _seed(parent.weights or "", forget.digest, str(job.parameters))

@@ -15,7 +15,8 @@ from sqlalchemy.orm import Session
 from app.callers.service import Caller
 from app.errors import Conflict, NotFound
 from app.events import service as events
-from app.tables import Artefact, Job, JobProgress, JobState
+from app.tables import Artefact, Job, JobKind, JobProgress, JobState
+from app.tables.jobs import LIVE
 
 SCHEDULER = "scheduler"
 _BACKOFF_SECONDS = (0, 2, 10, 60, 300)
@@ -56,6 +57,12 @@ def list_jobs(session: Session, *, after: int, limit: int, state: JobState | Non
     """Jobs in the order they were made."""
     query = select(Job).where(Job.ordinal > after).order_by(Job.ordinal).limit(limit)
     return session.scalars(query if state is None else query.where(Job.state == state)).all()
+
+
+def is_unlearning(session: Session, model_id: uuid.UUID) -> bool:
+    """Whether the model has a live unlearn job; it can have one."""
+    query = select(Job.id).where(Job.model_id == model_id, Job.kind == JobKind.UNLEARN, Job.state.in_(LIVE))
+    return session.scalar(query.limit(1)) is not None
 
 
 def progress_of(session: Session, job_ids: Sequence[uuid.UUID]) -> dict[uuid.UUID, JobProgress]:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import uuid
+from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 from pydantic import ValidationError
 from sqlalchemy import func, select
+from sqlalchemy.dialects.postgresql import distinct_on
 from sqlalchemy.orm import Session
 
 from app.errors import Fault, Invalid, faults_of
@@ -44,6 +47,17 @@ def in_force(session: Session, model_id: uuid.UUID) -> PolicyVersion:
     """The model's newest policy; every model has one."""
     query = select(PolicyVersion).filter_by(model_id=model_id).order_by(PolicyVersion.number.desc()).limit(1)
     return session.scalars(query).one()
+
+
+def bodies_in_force(session: Session, model_ids: Sequence[uuid.UUID]) -> dict[uuid.UUID, dict[str, Any]]:
+    """The newest policy of each of these models."""
+    query = (
+        select(PolicyVersion.model_id, PolicyVersion.body)
+        .where(PolicyVersion.model_id.in_(model_ids))
+        .ext(distinct_on(PolicyVersion.model_id))
+        .order_by(PolicyVersion.model_id, PolicyVersion.number.desc())
+    )
+    return dict(session.execute(query).all())
 
 
 def _checked(policy: Policy, at: str) -> Policy:

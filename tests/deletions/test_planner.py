@@ -1,0 +1,466 @@
+"""From open targets to unlearn jobs, and back."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from typing import Any
+
+import pytest
+from sqlalchemy import select
+from sqlalchemy.exc import IntegrityError
+from sqlalchemy.orm import Session
+
+from app.db import transaction
+from app.deletions import planner, service
+from app.deletions.schemas import NewItem, NewRequest
+from app.jobs import service as jobs
+from app.jobs.policies import POLICY
+from app.registry import policies
+from app.registry import service as registry
+from app.registry.schemas import Training
+from app.tables import Job, JobKind, JobState, RequestState, Target, TargetState
+from tests.fixtures.concurrency import Others
+from tests.fixtures.world import TRAIN, World
+
+HOUR = 3600
+
+
+@pytest.fixture
+def digits(world: World) -> World:
+    """A world with a data set and a model in use whose requests wait for an hour."""
+    world.dataset()
+    world.trained(batch_window_seconds=HOUR, batch_max=3)
+    return world
+
+
+def _states(world: World, *targets: Target) -> list[TargetState]:
+    world.session.flush()
+    return [target.state for target in targets]
+
+
+# --- when a job is made -------------------------------------------------------------------------------
+
+
+def test_requests_wait_for_the_window(digits: World) -> None:
+    """Nothing is planned while others may still arrive; then one job takes them all."""
+    first, second = digits.request(1), digits.request(2)
+    assert digits.plan() == 0
+    digits.age(digits.targets(first)[0], HOUR)
+    assert digits.plan() == 1
+    job = digits.next_job()
+    assert {target.job_id for request in (first, second) for target in digits.targets(request)} == {job.id}
+
+
+def test_a_full_batch_does_not_wait(digits: World) -> None:
+    """As soon as so many requests wait, their job is made."""
+    digits.request(1)
+    digits.request(2)
+    assert digits.plan() == 0
+    digits.request(3)
+    assert digits.plan() == 1
+
+
+def test_a_near_due_date_does_not_wait(digits: World) -> None:
+    """A request whose due date lies within the window takes all others along."""
+    other = digits.request(1)
+    urgent = digits.request(2)
+    assert digits.plan() == 0
+    urgent.due_at = datetime.now(UTC) + timedelta(minutes=30)
+    assert digits.plan() == 1
+    assert _states(digits, *digits.targets(other)) == [TargetState.PLANNED]
+
+
+def test_a_request_on_hold_is_left_out(digits: World) -> None:
+    """It neither brings a job about nor joins one."""
+    held = digits.request(1)
+    held.state = RequestState.ON_HOLD
+    digits.age(digits.targets(held)[0], HOUR)
+    assert digits.plan() == 0
+    digits.age(digits.targets(digits.request(2))[0], HOUR)
+    assert digits.plan() == 1
+    assert _states(digits, *digits.targets(held)) == [TargetState.OPEN]
+
+
+def test_a_model_has_one_live_job(digits: World) -> None:
+    """Requests that arrive later wait for the next one."""
+    digits.age(digits.targets(digits.request(1))[0], HOUR)
+    assert digits.plan() == 1
+    late = digits.request(2)
+    digits.age(digits.targets(late)[0], HOUR)
+    assert digits.plan() == 0
+    assert _states(digits, *digits.targets(late)) == [TargetState.OPEN]
+
+
+def test_the_database_lets_a_model_have_one_live_job(world: World) -> None:
+    """Whatever plans, the index refuses a second one."""
+    world.dataset()
+    world.trained()
+    world.request(1)
+    world.plan()
+    job = world.next_job()
+    twin = Job(
+        kind=JobKind.UNLEARN, model_id=job.model_id, parameters={}, seed=0, rung=0, created_by="somebody"
+    )
+    world.session.add(twin)
+    with pytest.raises(IntegrityError, match="uq_jobs_one_live_unlearn_per_model"):
+        world.session.flush()
+
+
+def test_each_model_gets_its_own_job(world: World) -> None:
+    """A request for rows of two models is carried out by two jobs."""
+    world.dataset()
+    world.trained("first")
+    world.trained("second")
+    request = world.request(1)
+    assert world.plan() == 2
+    assert len({target.job_id for target in world.targets(request)}) == 2
+
+
+def test_the_most_urgent_model_comes_first(world: World) -> None:
+    """Of several models whose batches are due, that with the nearest due date is planned first."""
+    world.dataset("faces")
+    world.dataset("other")
+    relaxed, urgent = world.trained("first"), world.trained("second", "other")
+    world.request(1)
+    world.request(1, dataset="other").due_at = datetime.now(UTC) + timedelta(days=1)
+    world.session.flush()
+    assert planner.due(world.session) == [urgent.model_id, relaxed.model_id]
+
+
+def test_a_request_being_accepted_does_not_hide_the_model_from_the_planner(others: Others) -> None:
+    """A busy caller cannot keep the requests of all others from being planned."""
+    with transaction(others.url) as session:
+        world = World(session)
+        world.dataset()
+        world.trained()
+        world.request(1)
+    with transaction(others.url) as session:
+        World(session).request(2)
+        session.flush()
+        assert others.stuck(lambda other: World(other).plan()).result() == 1
+
+
+def test_fifty_requests_at_once_are_one_job(others: Others) -> None:
+    """However they arrive within the window, they are carried out together."""
+    with transaction(others.url) as session:
+        world = World(session)
+        world.dataset()
+        world.trained(batch_window_seconds=1)
+        caller = world.caller()
+
+    def post(session: Session, ordinal: int) -> None:
+        World(session).request(ordinal % 40, by=caller)
+
+    for future in [others.start(partial(post, ordinal=ordinal)) for ordinal in range(50)]:
+        future.result()
+    with transaction(others.url) as session:
+        world = World(session)
+        for target in session.scalars(select(Target)):
+            world.age(target, 1)
+        assert world.plan() == 1
+        _, work = world.begin(world.next_job())
+        states = session.scalars(select(Target.state)).all()
+        assert list(states) == [TargetState.RUNNING] * 50
+        assert set(work.forget) == set(TRAIN)
+
+
+# --- what the job is about ----------------------------------------------------------------------------
+
+
+def test_the_job_starts_from_the_version_in_use(world: World) -> None:
+    """Its parent is what the alias names, its method the ladder's first, its policy a copy."""
+    world.dataset()
+    version = world.trained()
+    world.request(1)
+    world.plan()
+    job = world.next_job()
+    assert (job.version_id, job.rung, job.parameters["method"]) == (version.id, 0, "sharp_minmax")
+    in_force = policies.in_force(world.session, version.model_id)
+    assert (job.policy_id, job.policy) == (in_force.id, in_force.body)
+
+
+def test_the_oldest_version_that_holds_the_rows_comes_first(world: World) -> None:
+    """Versions in use are cleaned one after another, until none holds a deleted row."""
+    world.dataset()
+    model = world.model()
+    archive = world.train(model, alias="archive")
+    current = world.train(model)
+    request = world.request(1)
+    parents = [world.carry_out().version_id for _ in range(2)]
+    assert parents == [archive.id, current.id]
+    assert _states(world, *world.targets(request)) == [TargetState.COMPLETED]
+    assert request.state is RequestState.COMPLETED
+    assert world.rows(world.aliased(model.id)) == world.rows(world.aliased(model.id, "archive"))
+
+
+def test_a_target_stays_open_while_another_version_holds_its_rows(world: World) -> None:
+    """The first job of two does not finish the request."""
+    world.dataset()
+    model = world.model()
+    world.train(model, alias="archive")
+    world.train(model)
+    request = world.request(1)
+    world.carry_out()
+    (target,) = world.targets(request)
+    assert (target.state, target.job_id, target.finished_at) == (TargetState.OPEN, None, None)
+    assert request.state is RequestState.IN_PROGRESS
+
+
+def test_a_request_whose_rows_have_left_meanwhile_needs_no_job(world: World) -> None:
+    """A model that was trained anew without the rows has nothing to forget."""
+    world.dataset()
+    model = world.model()
+    world.train(model)
+    request = world.request(1)
+    world.train(model)
+    assert world.plan() == 0
+    (target,) = world.targets(request)
+    assert target.state is TargetState.ALREADY_ABSENT
+    assert target.finished_at is not None
+    assert request.state is RequestState.COMPLETED
+
+
+# --- the claim ----------------------------------------------------------------------------------------
+
+
+def test_the_forget_set_is_every_deleted_row_of_the_parent(world: World) -> None:
+    """And the rest of its rows is what is retained."""
+    world.dataset()
+    world.trained()
+    world.accept(NewRequest(dataset="faces", items=[NewItem(subject="person-3")]))
+    world.plan()
+    _, work = world.begin(world.next_job())
+    assert set(work.forget) == {3, 9, 15, 21, 27, 33, 39}
+    assert set(work.retain) == set(TRAIN) - set(work.forget)
+
+
+def test_a_claim_moves_targets_and_requests_on(world: World) -> None:
+    """From here on the request cannot be taken back."""
+    world.dataset()
+    world.trained()
+    request = world.request(1)
+    world.plan()
+    world.begin(world.next_job())
+    assert _states(world, *world.targets(request)) == [TargetState.RUNNING]
+    assert request.state is RequestState.IN_PROGRESS
+
+
+def test_a_request_that_arrives_after_planning_joins_at_the_claim(world: World) -> None:
+    """Its rows are forgotten by the job that was planned before it."""
+    world.dataset()
+    world.trained()
+    world.request(1)
+    world.plan()
+    late = world.request(2)
+    job = world.next_job()
+    _, work = world.begin(job)
+    assert set(work.forget) == {1, 2}
+    assert [target.job_id for target in world.targets(late)] == [job.id]
+    assert _states(world, *world.targets(late)) == [TargetState.RUNNING]
+
+
+def test_a_cancelled_requests_rows_are_not_forgotten(world: World) -> None:
+    """Taken back between planning and claim, they stay in training."""
+    world.dataset()
+    world.trained()
+    world.request(1)
+    cancelled = world.request(2)
+    world.plan()
+    service.cancel(world.session, cancelled.id, "a mistake", actor="desk")
+    _, work = world.begin(world.next_job())
+    assert set(work.forget) == {1}
+
+
+def test_a_job_whose_every_request_was_cancelled_has_nothing_to_do(world: World) -> None:
+    """The claim says so instead of making an empty forget set."""
+    world.dataset()
+    world.trained()
+    request = world.request(1)
+    world.plan()
+    service.cancel(world.session, request.id, "a mistake", actor="desk")
+    job = world.next_job()
+    world.claim(job)
+    assert planner.begin(world.session, job, actor="job") is None
+
+
+def test_a_second_attempt_takes_up_the_first_ones_work(world: World) -> None:
+    """The same forget set keeps checkpoint, result and seed."""
+    world.dataset()
+    world.trained()
+    world.request(1)
+    world.plan()
+    job = world.next_job()
+    lease, _ = world.begin(job)
+    jobs.keep_checkpoint(world.session, lease, digest="d", fingerprint="f")
+    job.outcome = {"unlearned": {"weights": "w"}}
+    before = (job.seed, job.forget_digest)
+    jobs.give_back(world.session, lease, "its worker was stopped")
+    world.begin(job)
+    assert (job.seed, job.forget_digest) == before
+    assert job.checkpoint == {"digest": "d", "fingerprint": "f"}
+    assert job.outcome == {"unlearned": {"weights": "w"}}
+
+
+def test_a_second_attempt_with_other_rows_starts_afresh(world: World) -> None:
+    """What was computed for the forget set of before is of no use any more."""
+    world.dataset()
+    world.trained()
+    world.request(1)
+    world.plan()
+    job = world.next_job()
+    lease, _ = world.begin(job)
+    other = jobs.queue(world.session, planner.reference_job(world.session, job, actor="job"))
+    jobs.keep_checkpoint(world.session, lease, digest="d", fingerprint="f")
+    jobs.wait_for(world.session, lease, other, {"unlearned": {"weights": "w"}}, "waiting")
+    world.request(2)
+    jobs.wake_waiting(world.session, other)
+    seed = job.seed
+    world.begin(job)
+    assert (job.checkpoint, job.outcome) == (None, None)
+    assert job.waits_for is None  # a reference for the old rows is none for these
+    assert job.seed != seed
+
+
+def test_the_seed_depends_on_the_work_alone(world: World) -> None:
+    """The same weights, rows and method give the same seed in any job; another method gives another."""
+    world.dataset()
+    world.trained()
+    world.request(1)
+    world.plan()
+    first = world.next_job()
+    world.compute(first, found=True)
+    world.settle(first)
+    second = world.next_job()
+    world.begin(second)
+    assert first.forget_digest == second.forget_digest
+    assert first.seed != second.seed
+    seed = second.seed
+    jobs.request_cancel(world.session, second.id, world.caller(), "not now")
+    jobs.acknowledge_cancel(world.session, jobs.Lease(second.id, second.lease_token))
+    world.settle(second)
+    (target,) = world.session.scalars(select(Target)).all()
+    service.retry(world.session, target.request_id, "now", actor="desk")
+    world.plan()
+    third = world.next_job()
+    world.begin(third)
+    assert third.seed == first.seed != seed
+
+
+@pytest.mark.parametrize(
+    ("policy", "request_wants", "wanted"),
+    [({}, False, False), ({}, True, True), ({"reference": True}, False, True)],
+)
+def test_a_reference_is_wanted_by_the_policy_or_a_request(
+    world: World, policy: dict[str, Any], request_wants: bool, wanted: bool
+) -> None:
+    """Either may ask for a network to compare with."""
+    world.dataset()
+    world.trained(**policy)
+    items = [NewItem(sample_id="faces-01")]
+    world.accept(NewRequest(dataset="faces", items=items, reference=request_wants))
+    world.plan()
+    _, work = world.begin(world.next_job())
+    assert work.wants_reference is wanted
+
+
+def test_a_reference_is_trained_as_its_version_was_on_what_remains(world: World) -> None:
+    """Same architecture and recipe, exactly the retained rows, and a seed of its own."""
+    world.dataset()
+    version = world.trained()
+    world.request(1)
+    world.plan()
+    job = world.next_job()
+    world.begin(job)
+    reference = planner.reference_job(world.session, job, actor="job")
+    assert (reference.kind, reference.version_id) == (JobKind.REFERENCE, version.id)
+    assert reference.parameters == {"architecture": version.architecture, "recipe": version.recipe}
+    assert reference.rows_digest == job.rows_digest
+    assert reference.seed != job.seed
+
+
+# --- the end ------------------------------------------------------------------------------------------
+
+
+def test_a_climb_queues_the_next_rung_for_the_same_targets(world: World) -> None:
+    """Under the policy that the first rung had, even if another is in force by now."""
+    world.dataset()
+    version = world.trained()
+    request = world.request(1)
+    world.plan()
+    first = world.next_job()
+    world.compute(first, found=True)
+    model = registry.get(world.session, "net")
+    policies.set_policy(world.session, model, POLICY.validate_python({"due_days": 3}), actor="desk")
+    world.settle(first)
+    second = world.next_job()
+    assert (second.rung, second.parameters["method"], second.policy) == (1, "retrain", first.policy)
+    assert second.version_id == version.id
+    assert [target.job_id for target in world.targets(request)] == [second.id]
+    assert planner.next_rung(second) is None
+
+
+def test_a_cancelled_job_fails_its_targets(world: World) -> None:
+    """The request is partly completed and says that its job was cancelled, and why."""
+    world.dataset()
+    world.trained()
+    request = world.request(1)
+    world.plan()
+    job = world.next_job()
+    jobs.request_cancel(world.session, job.id, world.caller(), "not today")
+    world.settle(job)
+    (target,) = world.targets(request)
+    assert (target.state, target.reason) == (TargetState.FAILED, "its job was cancelled: not today")
+    assert request.state is RequestState.PARTLY_COMPLETED
+    assert request.finished_at is not None
+
+
+def test_a_failed_job_fails_its_targets(world: World) -> None:
+    """The reason of the job is the reason of the target."""
+    world.dataset()
+    world.trained()
+    request = world.request(1)
+    world.plan()
+    job = world.next_job()
+    lease, _ = world.begin(job)
+    jobs.fail(world.session, lease, "the loss is not a number")
+    world.settle(job)
+    (target,) = world.targets(request)
+    assert (target.state, target.reason) == (TargetState.FAILED, "its job failed: the loss is not a number")
+
+
+def test_a_job_that_had_nothing_to_do_fails_nobody(world: World) -> None:
+    """Targets of a version that holds no deleted row any more are planned anew, and found absent."""
+    world.dataset()
+    model = world.model()
+    world.train(model)
+    request, other = world.request(1), world.request(2)
+    world.plan()
+    job = world.next_job()
+    for cancelled in (request, other):
+        service.cancel(world.session, cancelled.id, "a mistake", actor="desk")
+    lease = world.claim(job)
+    assert planner.begin(world.session, job, actor="job") is None
+    jobs.fail(world.session, lease, "nothing was left to forget")
+    world.settle(job)
+    assert job.settled_at is not None
+    assert {request.state, other.state} == {RequestState.CANCELLED}
+
+
+def test_training_meanwhile_leaves_the_targets_to_the_next_plan(world: World) -> None:
+    """When the alias has moved on to a version without the rows, they count as absent."""
+    world.dataset()
+    model = world.model()
+    world.train(model)
+    request = world.request(1)
+    world.plan()
+    job = world.next_job()
+    world.compute(job)
+    retrained = registry.train(world.session, model, Training(dataset="faces"), actor="trainer")
+    world.finish_training(retrained)
+    world.settle(retrained)
+    world.settle(job)
+    assert job.state is JobState.SUPERSEDED
+    assert _states(world, *world.targets(request)) == [TargetState.OPEN]
+    assert world.plan() == 0
+    assert request.state is RequestState.COMPLETED
