@@ -26,7 +26,7 @@ def main(folder: Path) -> None:
 
     def pause(seconds: float) -> None:
         time.sleep(seconds)
-        found = strays.read_text().split()
+        found = strays.read_text().split() if strays.exists() else []
         if len(found) == 2:
             sys.stdout.write(str(Path("/proc", found[0]).exists()))
             raise StopRequested
@@ -39,7 +39,7 @@ def main(folder: Path) -> None:
         environment={},
     )
     with Supervisor(pause, adopts=True, first_delay=0.01) as supervisor:
-        supervisor.start(Part(program=program, is_ready=strays.exists))
+        supervisor.start(Part(program=program))
         supervisor.watch()
 
 
