@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from sqlalchemy import func, or_, select, update
+from sqlalchemy import ColumnElement, and_, func, or_, select, update
 from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.orm import Session
 
@@ -91,12 +91,17 @@ def claim(session: Session, job_id: uuid.UUID, *, worker: str, lease_seconds: fl
     return Lease(job.id, job.lease_token)
 
 
+def _holds(lease: Lease) -> ColumnElement[bool]:
+    """That a job runs under this lease; a token of a former claim holds nothing any more."""
+    return and_(Job.id == lease.job_id, Job.lease_token == lease.token, Job.state == JobState.RUNNING)
+
+
 def heartbeat(session: Session, lease: Lease, *, lease_seconds: float) -> bool:
     """Prolong the lease; True if the job is to be cancelled. Raises LeaseLost."""
     expires = datetime.now(UTC) + timedelta(seconds=lease_seconds)
     cancel_requested = session.execute(
         update(Job)
-        .where(Job.id == lease.job_id, Job.lease_token == lease.token, Job.state == JobState.RUNNING)
+        .where(_holds(lease))
         .values(lease_expires_at=expires)
         .returning(Job.cancel_requested_at.is_not(None))
     ).scalar_one_or_none()
@@ -107,9 +112,7 @@ def heartbeat(session: Session, lease: Lease, *, lease_seconds: float) -> bool:
 
 def held(session: Session, lease: Lease) -> Job:
     """The job, locked, if this lease still holds it. Raises LeaseLost."""
-    query = select(Job).where(
-        Job.id == lease.job_id, Job.lease_token == lease.token, Job.state == JobState.RUNNING
-    )
+    query = select(Job).where(_holds(lease))
     # A weaker lock than FOR UPDATE: the job's own progress row, which refers to it, must get through.
     query = query.with_for_update(key_share=True).execution_options(populate_existing=True)
     job = session.scalar(query)
@@ -121,7 +124,9 @@ def held(session: Session, lease: Lease) -> Job:
 def report_progress(
     session: Session, lease: Lease, *, phase: str, done: int, total: int, figures: Mapping[str, float]
 ) -> None:
-    """Overwrite the job's progress row."""
+    """Overwrite the job's progress row. Raises LeaseLost."""
+    if session.scalar(select(Job.id).where(_holds(lease))) is None:
+        raise LeaseLost
     row = {"phase": phase, "done": done, "total": total, "figures": dict(figures), "updated_at": func.now()}
     statement = insert(JobProgress).values(job_id=lease.job_id, **row)
     session.execute(statement.on_conflict_do_update(index_elements=[JobProgress.job_id], set_=row))
@@ -230,11 +235,7 @@ def take_back_expired(session: Session, limit: int) -> int:
     )
     expired = session.scalars(query).all()
     for job in expired:
-        if job.cancel_requested_at is not None:
-            _release(job)
-            job.cancel("cancelled; its worker was lost", actor=job.cancel_actor or SCHEDULER)
-        else:
-            _retry_or_fail(session, job, "its worker was lost")
+        _retry_or_fail(session, job, "its worker was lost")
     return len(expired)
 
 
@@ -285,6 +286,9 @@ def start_over(session: Session, job: Job, reason: str) -> None:
 
 def _retry_or_fail(session: Session, job: Job, reason: str) -> None:
     _release(job)
+    if job.cancel_requested_at is not None:
+        job.cancel(f"cancelled; {reason}", actor=job.cancel_actor or SCHEDULER)
+        return
     if job.attempt >= job.max_attempts:
         job.fail(f"{reason}; {job.attempt} attempts were made", actor=SCHEDULER)
         return

@@ -70,6 +70,7 @@ class Job(Stateful, Base):
                 JobState.SUPERSEDED,
                 JobState.FAILED,
                 JobState.QUEUED,
+                JobState.CANCELLED,
             ),
             JobState.AWAITING_APPROVAL: (JobState.DONE, JobState.SUPERSEDED, JobState.CANCELLED),
         },

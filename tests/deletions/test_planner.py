@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any
 
 import pytest
-from sqlalchemy import select
+from sqlalchemy import func, select, update
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
@@ -19,7 +19,7 @@ from app.jobs.policies import POLICY
 from app.registry import policies
 from app.registry import service as registry
 from app.registry.schemas import Training
-from app.tables import Job, JobKind, JobState, RequestState, Target, TargetState
+from app.tables import Job, JobKind, JobState, RequestState, Target, TargetState, Tombstone
 from tests.fixtures.concurrency import Others
 from tests.fixtures.world import TRAIN, World
 
@@ -429,22 +429,27 @@ def test_a_failed_job_fails_its_targets(world: World) -> None:
     assert (target.state, target.reason) == (TargetState.FAILED, "its job failed: the loss is not a number")
 
 
-def test_a_job_that_had_nothing_to_do_fails_nobody(world: World) -> None:
-    """Targets of a version that holds no deleted row any more are planned anew, and found absent."""
+def test_a_job_that_has_nothing_left_to_do_fails_nobody(world: World) -> None:
+    """The request it was made for was cancelled; another's rows are in a later version, which comes next."""
     world.dataset()
     model = world.model()
-    world.train(model)
-    request, other = world.request(1), world.request(2)
+    passing = world.request(2)
+    first = world.train(model, alias="archive")  # without row 2
+    world.session.execute(update(Tombstone).values(lifted_at=func.now()))
+    second = world.train(model)
+    cancelled, kept = world.request(1), world.request(2)
     world.plan()
     job = world.next_job()
-    for cancelled in (request, other):
-        service.cancel(world.session, cancelled.id, "a mistake", actor="desk")
+    assert job.version_id == first.id
+    service.cancel(world.session, cancelled.id, "a mistake", actor="desk")
     lease = world.claim(job)
     assert planner.begin(world.session, job, actor="job") is None
     jobs.fail(world.session, lease, "nothing was left to forget")
     world.settle(job)
-    assert job.settled_at is not None
-    assert {request.state, other.state} == {RequestState.CANCELLED}
+    assert _states(world, *world.targets(kept)) == [TargetState.OPEN]
+    assert world.carry_out().version_id == second.id
+    assert kept.state is RequestState.COMPLETED
+    assert passing.state is RequestState.COMPLETED
 
 
 def test_training_meanwhile_leaves_the_targets_to_the_next_plan(world: World) -> None:
