@@ -125,12 +125,14 @@ def audit(spec: UnlearnSpec, store: BlobStore, monitor: Monitor) -> AuditOutcome
         reference=outputs.get("reference"),
         holdout_match=spec.holdout_match,
         seed=seed,
+        class_distance=spec.class_distance,
     )
     histograms = margin_histograms(
         original=outputs["original"],
         unlearned=outputs["unlearned"],
         reference=outputs.get("reference"),
         seed=seed,
+        class_distance=spec.class_distance,
     )
     monitor.progress("audit", len(networks), len(networks))
     figures["cost"] = _cost(spec, audit_seconds=time.perf_counter() - started)
