@@ -128,8 +128,8 @@ def worker(
         raise BrokerNotConfigured(BrokerNotConfigured.__doc__)
     options = f"--pool threads --concurrency {settings.worker_concurrency} --queues {queues}"
     options += " --loglevel INFO --without-gossip --without-mingle"
-    # The workers' code is another program, which replaces this process. On SIGTERM Celery waits for its tasks,
-    # which hand their jobs back and end at once.
+    # The workers' code is another program, which replaces this process. On SIGTERM Celery waits for its
+    # tasks, which hand their jobs back and end at once.
     os.execv(  # noqa: S606 - no shell is wanted
         sys.executable,
         [sys.executable, "-P", "-m", "celery", "-q", "-A", "workers.celery_app", "worker", *options.split()],
