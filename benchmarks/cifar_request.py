@@ -1,4 +1,4 @@
-"""A 5% deletion request on 10,000 training rows of CIFAR-10, through the whole service, with a retrained reference.
+"""A 5% deletion request on 10,000 CIFAR-10 training rows, through the whole service, with a reference.
 
     EXPUNGE_DATA_ROOTS=/path/to/shared/data .venv/bin/expunge up
     .venv/bin/python benchmarks/cifar_request.py http://127.0.0.1:8642 KEY

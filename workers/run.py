@@ -130,7 +130,11 @@ def _wait_for_reference(desk: Desk) -> bool:
 def _audit(desk: Desk, spec: UnlearnSpec) -> None:
     audited = pipeline.audit(spec, desk.store, desk.monitor)
     with transaction() as session:
-        outcome = {"figures": dict(audited.figures), "blobs": dict(audited.blobs)}
+        outcome = {
+            "figures": dict(audited.figures),
+            "blobs": dict(audited.blobs),
+            "spec": assemble.described(spec),  # names the reference, which may be younger than the result
+        }
         job = jobs.finish_computing(session, desk.lease, outcome)
         for name, digest in audited.blobs.items():
             jobs.note_artefact(session, job, name=name, digest=digest, rows_digest=spec.forget.digest)

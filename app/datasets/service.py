@@ -170,6 +170,13 @@ def refuse(version: DatasetVersion, faults: Sequence[str], *, actor: str) -> Non
     version.fail(f"{len(faults)} faults", actor=actor)
 
 
+def give_up(session: Session, job: Job, *, actor: str) -> None:
+    """The ingest job ended without having read the rows, so its data set version never becomes ready."""
+    version = version_of_job(session, job)
+    if version.state is DatasetState.PENDING:
+        version.fail(f"its job ended: {job.reason}", actor=actor)
+
+
 def name_of(session: Session, version: DatasetVersion) -> str:
     """The name of the data set that this is a version of."""
     return session.scalars(select(Dataset.name).where(Dataset.id == version.dataset_id)).one()

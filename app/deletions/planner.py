@@ -207,6 +207,8 @@ def climb(session: Session, job: Job, rung: int, *, actor: str) -> Job:
     jobs.queue(session, following)
     for target in repository.targets_of_job(session, job.id):
         target.job_id = following.id
+        if target.state is TargetState.AWAITING_APPROVAL:
+            target.run(actor=actor)
     return following
 
 
@@ -268,8 +270,8 @@ def ended_without_result(session: Session, job: Job, *, actor: str) -> None:
     deletions.finish_requests(session, targets, actor=actor)
 
 
-def overtaken(session: Session, job: Job, *, actor: str) -> None:
-    """The aliases left the job's parent while it ran: plan its targets anew."""
+def overtaken(session: Session, job: Job, reason: str, *, actor: str) -> None:
+    """The job's result is of no use any more: plan its targets anew."""
     for target in repository.targets_of_job(session, job.id):
-        target.reopen("the model's aliases moved while the job ran", actor=actor)
+        target.reopen(reason, actor=actor)
         target.job_id = None

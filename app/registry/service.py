@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from sqlalchemy import func, select, update
+from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.orm import Session
 
 from app.datasets import rows as row_sets
@@ -141,6 +142,11 @@ def aliased_versions(session: Session, dataset_version_ids: Sequence[uuid.UUID])
     return session.scalars(query.order_by(ModelVersion.ordinal)).all()
 
 
+def is_aliased(session: Session, version: ModelVersion) -> bool:
+    """Whether some alias names the version."""
+    return session.scalar(select(Alias.name).where(Alias.version_id == version.id).limit(1)) is not None
+
+
 def aliased_versions_of(session: Session, model_id: uuid.UUID) -> Sequence[ModelVersion]:
     """The versions of one model that some alias names, oldest first."""
     named = select(Alias.version_id).where(Alias.model_id == model_id)
@@ -221,8 +227,9 @@ def _check_usable(session: Session, version: ModelVersion) -> None:
 
 
 def _supersede_unnamed(session: Session, version_id: uuid.UUID, actor: str) -> None:
-    if session.scalar(select(Alias.name).where(Alias.version_id == version_id).limit(1)) is None:
-        session.get_one(ModelVersion, version_id).supersede(actor=actor)
+    version = session.get_one(ModelVersion, version_id)
+    if not is_aliased(session, version):
+        version.supersede(actor=actor)
 
 
 def _record_move(session: Session, version: ModelVersion, name: str, *, actor: str, reason: str) -> None:
@@ -266,20 +273,19 @@ def reference_for(session: Session, version_id: uuid.UUID, rows_digest: str) -> 
     return session.scalar(query)
 
 
-def add_reference(session: Session, job: Job) -> ReferenceNetwork:
-    """Keep the result of a reference job for the version and rows it was made for."""
+def add_reference(session: Session, job: Job) -> None:
+    """Keep the result of a reference job for its version and rows, unless another job was faster."""
     outcome = job.outcome or {}
-    found = ReferenceNetwork(
-        version_id=job.version_id,
-        rows_digest=job.rows_digest,
-        job_id=job.id,
-        weights=outcome["weights"],
-        seconds=outcome["figures"]["seconds"],
-        figures=outcome["figures"],
-    )
-    session.add(found)
-    session.flush()
-    return found
+    kept = {
+        "id": uuid.uuid4(),
+        "version_id": job.version_id,
+        "rows_digest": job.rows_digest,
+        "job_id": job.id,
+        "weights": outcome["weights"],
+        "seconds": outcome["figures"]["seconds"],
+        "figures": outcome["figures"],
+    }
+    session.execute(insert(ReferenceNetwork).values(kept).on_conflict_do_nothing())
 
 
 def view(session: Session, model: Model) -> ModelView:

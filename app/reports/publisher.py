@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Collection, Mapping
+from dataclasses import replace
 
 from sqlalchemy.orm import Session
 
@@ -43,8 +44,13 @@ def settle(session: Session, job_id: uuid.UUID) -> None:
     else:
         _end_without_result(session, job)
     if job.is_final:
-        jobs.settle(job)
-        events.emit(session, f"job.{job.state}", job_id=str(job.id), kind=job.kind)
+        close(session, job)
+
+
+def close(session: Session, job: Job) -> None:
+    """The job is over and its consequences are drawn: say so."""
+    jobs.settle(job)
+    events.emit(session, f"job.{job.state}", job_id=str(job.id), kind=job.kind)
 
 
 def _end_without_result(session: Session, job: Job) -> None:
@@ -52,6 +58,8 @@ def _end_without_result(session: Session, job: Job) -> None:
         planner.ended_without_result(session, job, actor=PUBLISHER)
     elif job.kind is JobKind.REFERENCE:
         jobs.wake_waiting(session, job)
+    elif job.kind is JobKind.INGEST:
+        datasets.give_up(session, job, actor=PUBLISHER)
 
 
 def _finish_ingest(_session: Session, job: Job) -> None:
@@ -130,18 +138,28 @@ def publish(session: Session, job: Job, judgement: Judgement, decision: Decision
     If no alias names the parent any more, somebody was faster: the network is not published and the
     targets are planned anew.
     """
+    registry.lock_aliases(session)
     parent = session.get_one(ModelVersion, job.version_id)
+    if not registry.is_aliased(session, parent):
+        return _give_way(session, job, judgement, decision, actor=actor)
     version = registry.add_version(session, parent.model_id, _new_version(job, parent, decision), actor=actor)
-    moved = registry.replace_everywhere(
+    registry.replace_everywhere(
         session, old=parent, new=version, actor=actor, reason=f"unlearned by job {job.id}"
     )
-    report = filing.file_report(session, job, parent, judgement, decision, version=version if moved else None)
-    if moved:
-        planner.published(session, job, actor=actor)
-        job.finish(f"version {version.number}", actor=actor)
-    else:
-        planner.overtaken(session, job, actor=actor)
-        job.supersede("the model's aliases moved while it ran", actor=actor)
+    report = filing.file_report(session, job, parent, judgement, decision, version=version)
+    planner.published(session, job, actor=actor)
+    job.finish(f"version {version.number}", actor=actor)
+    return report
+
+
+def _give_way(session: Session, job: Job, judgement: Judgement, decision: Decision, *, actor: str) -> Report:
+    """File the report of a network that would have been published, had its parent still been in use."""
+    reason = "the model's aliases moved while the job ran"
+    late = replace(decision, action=Action.REJECT, reason=f"{decision.reason} But {reason}.")
+    parent = session.get_one(ModelVersion, job.version_id)
+    report = filing.file_report(session, job, parent, judgement, late, version=None)
+    planner.overtaken(session, job, reason, actor=actor)
+    job.supersede(reason, actor=actor)
     return report
 
 
@@ -169,11 +187,10 @@ def reject(session: Session, job: Job, judgement: Judgement, decision: Decision,
     parent = session.get_one(ModelVersion, job.version_id)
     report = filing.file_report(session, job, parent, judgement, decision, version=None)
     following = planner.next_rung(job)
+    job.supersede(decision.reason, actor=actor)
     if following is None:
-        job.supersede(decision.reason, actor=actor)
         planner.ended_without_result(session, job, actor=actor)
     else:
-        job.supersede(decision.reason, actor=actor)
         planner.climb(session, job, following, actor=actor)
     return report
 

@@ -73,7 +73,7 @@ def approve(session: Session, job_id: uuid.UUID, caller: Caller, reason: str) ->
         reason=f"Approved by {caller.actor}: {reason}",
     )
     publisher.publish(session, job, judgement, approved, actor=caller.actor)
-    jobs.settle(job)
+    publisher.close(session, job)
     return job
 
 
@@ -88,7 +88,7 @@ def reject(session: Session, job_id: uuid.UUID, caller: Caller, reason: str) -> 
         reason=f"Rejected by {caller.actor}: {reason}",
     )
     publisher.reject(session, job, judgement, rejected, actor=caller.actor)
-    jobs.settle(job)
+    publisher.close(session, job)
     return job
 
 
