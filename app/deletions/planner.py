@@ -255,18 +255,18 @@ def _left_in_use(session: Session, targets: Sequence[Target]) -> set[uuid.UUID]:
 
 def ended_without_result(session: Session, job: Job, *, actor: str) -> None:
     """The job failed or was cancelled: so did its targets, unless there is nothing left to forget."""
-    targets = repository.targets_of_job(session, job.id)
     parent = session.get_one(ModelVersion, job.version_id)
-    nothing_left = not len(registry.tombstoned_rows_of(session, parent))
+    if not registry.is_aliased(session, parent):
+        overtaken(session, job, "the version is no longer in use", actor=actor)
+        return
+    if not len(registry.tombstoned_rows_of(session, parent)):
+        overtaken(session, job, "nothing was left to forget in this version", actor=actor)
+        return
+    end = "was cancelled" if job.state is JobState.CANCELLED else "failed"
+    targets = repository.targets_of_job(session, job.id)
     for target in targets:
+        target.fail(f"its job {end}: {job.reason}", actor=actor)
         target.finished_at = datetime.now(UTC)
-        if nothing_left:
-            target.reopen("nothing was left to forget in this version", actor=actor)
-            target.job_id, target.finished_at = None, None
-        elif job.state is JobState.CANCELLED:
-            target.fail(f"its job was cancelled: {job.reason}", actor=actor)
-        else:
-            target.fail(f"its job failed: {job.reason}", actor=actor)
     deletions.finish_requests(session, targets, actor=actor)
 
 

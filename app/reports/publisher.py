@@ -166,9 +166,10 @@ def _give_way(session: Session, job: Job, judgement: Judgement, decision: Decisi
 def _new_version(job: Job, parent: ModelVersion, decision: Decision) -> NewVersion:
     outcome = job.outcome or {}
     is_reference = decision.network == "reference"
+    weights = outcome["spec"]["reference"] if is_reference else outcome["unlearned"]["weights"]
     exact = is_reference or METHODS[job.parameters["method"]].exact
-    if job.rows_digest is None:
-        raise ValueError("an unlearn job names its rows")
+    if job.rows_digest is None or weights is None:
+        raise ValueError("an audited unlearn job names its rows and its networks")
     return NewVersion(
         origin="retrained" if exact else "unlearned",
         job=job,
@@ -177,7 +178,7 @@ def _new_version(job: Job, parent: ModelVersion, decision: Decision) -> NewVersi
         rows_digest=job.rows_digest,
         architecture=parent.architecture,
         recipe=parent.recipe,
-        weights=outcome["spec"]["reference"] if is_reference else outcome["unlearned"]["weights"],
+        weights=weights,
         figures={"accuracy": outcome["figures"]["accuracy"][decision.network]},
     )
 
