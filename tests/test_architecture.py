@@ -236,6 +236,13 @@ def test_computation_knows_no_service() -> None:
     )
 
 
+def test_workers_neither_judge_nor_sign() -> None:
+    """Reports, and the key that signs them, are out of the workers' reach."""
+    assert not _offences(
+        (module, {name for name in module.ours if name.startswith("app.reports")}) for module in _WORKERS
+    )
+
+
 def test_features_stand_on_lower_ones() -> None:
     """A feature imports itself and lower features; the ground imports none; entries may import all."""
     assert not _offences(
