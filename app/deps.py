@@ -61,10 +61,12 @@ def _page(
 
 def _ordinal(cursor: str) -> int:
     try:
-        return int(base64.urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4)).decode())
+        ordinal = int(base64.urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4)).decode())
     except (ValueError, binascii.Error):
-        fault = Fault(pointer="cursor", detail="not a cursor of this service")
-        raise Invalid(faults=[fault]) from None
+        ordinal = -1
+    if not 0 <= ordinal < 2**63:
+        raise Invalid(faults=[Fault(pointer="cursor", detail="not a cursor of this service")])
+    return ordinal
 
 
 Paging = Annotated[Page, Depends(_page)]

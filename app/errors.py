@@ -82,13 +82,31 @@ class Conflict(Problem):
 
 def faults_of(error: ValidationError | RequestValidationError, prefix: str = "") -> list[Fault]:
     """Pydantic's errors as faults, without the inputs that caused them."""
-    return [Fault(pointer=_pointer(entry, prefix), detail=str(entry["msg"])) for entry in error.errors()]
+    of_request = isinstance(error, RequestValidationError)
+    return [
+        Fault(
+            pointer=_place(entry["loc"]) if of_request else _pointer(entry["loc"], prefix),
+            detail=_detail(entry),
+        )
+        for entry in error.errors()
+    ]
 
 
-def _pointer(entry: ErrorDetails | dict[str, Any], prefix: str) -> str:
-    parts = [str(part) for part in entry["loc"] if part != "body"]
-    escaped = [part.replace("~", "~0").replace("/", "~1") for part in parts]
+def _place(location: Sequence[str | int]) -> str:
+    """A parameter by its name, a part of the body by its pointer."""
+    part, *path = location
+    return _pointer(path) if part == "body" else str(path[0])
+
+
+def _pointer(path: Sequence[str | int], prefix: str = "") -> str:
+    escaped = [str(part).replace("~", "~0").replace("/", "~1") for part in path]
     return prefix + "".join(f"/{part}" for part in escaped) or "/"
+
+
+def _detail(entry: ErrorDetails | dict[str, Any]) -> str:
+    if entry["type"] == "union_tag_invalid":  # pydantic's own message repeats what was sent
+        return f"must be one of: {entry['ctx']['expected_tags']}"
+    return str(entry["msg"]).removeprefix("Value error, ")
 
 
 def render(
@@ -178,3 +196,17 @@ def documented(*statuses: int) -> dict[int | str, dict[str, Any]]:
         }
         for status in statuses
     }
+
+
+def documented_with_body(*statuses: int) -> dict[int | str, dict[str, Any]]:
+    """The same for an operation that takes a body, which may be broken or too large."""
+    return documented(400, 413, *statuses)
+
+
+def only_problems(openapi: dict[str, Any]) -> None:
+    """Have every error of the description be problem+json alone: FastAPI adds the routes' own media type."""
+    for operation in [operation for path in openapi["paths"].values() for operation in path.values()]:
+        for response in operation["responses"].values():
+            content = response.get("content", {})
+            if MEDIA_TYPE in content:
+                response["content"] = {MEDIA_TYPE: next(filter(None, content.values()))}

@@ -28,9 +28,21 @@ their influence from every model in use, audits the result and publishes signed 
 Every call needs an API key: `Authorization: Bearer KEY`. Errors are `application/problem+json` (RFC 9457)."""
 
 
+class Application(FastAPI):
+    """FastAPI, but for the media type of errors in its description of itself."""
+
+    def openapi(self) -> dict[str, Any]:
+        """The OpenAPI document, made at the first call."""
+        made_before = self.openapi_schema is not None
+        document = super().openapi()
+        if not made_before:
+            errors.only_problems(document)
+        return document
+
+
 def create_app() -> FastAPI:
     """The application; needs EXPUNGE_DATABASE_URL."""
-    app = FastAPI(
+    app = Application(
         title="Expunge",
         version="0.1.0",
         description=DESCRIPTION,

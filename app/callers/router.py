@@ -13,7 +13,8 @@ from app.callers import service
 from app.callers.auth import require
 from app.callers.service import Caller, Scope
 from app.deps import Db
-from app.errors import documented
+from app.errors import documented, documented_with_body
+from app.text import Text
 
 router = APIRouter(prefix="/v1/keys", tags=["keys"], responses=documented(401, 403, 422))
 Admin = Annotated[Caller, Depends(require(Scope.KEYS_ADMIN))]
@@ -23,7 +24,7 @@ class NewKey(BaseModel):
     """A key to issue."""
 
     model_config = ConfigDict(extra="forbid")
-    name: str = Field(min_length=1, max_length=200, examples=["privacy desk"])
+    name: Text = Field(min_length=1, max_length=200, examples=["privacy desk"])
     scopes: list[Scope] = Field(min_length=1, examples=[["deletions:read", "deletions:write"]])
 
 
@@ -47,7 +48,7 @@ class IssuedKey(Key):
     secret: str = Field(examples=["exp_1f2e3d4c_…"])
 
 
-@router.post("", status_code=201, operation_id="issue_key")
+@router.post("", status_code=201, operation_id="issue_key", responses=documented_with_body())
 def issue(body: NewKey, session: Db, caller: Admin) -> IssuedKey:
     """Issue an API key. Its secret is in this answer and nowhere else."""
     key, secret = service.issue(session, name=body.name, scopes=body.scopes, actor=caller.actor)

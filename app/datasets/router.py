@@ -11,9 +11,9 @@ from app.callers.auth import require
 from app.callers.idempotency import Answer, IdempotencyHeader, once
 from app.callers.service import Caller, Scope
 from app.datasets import service
-from app.datasets.schemas import DatasetView, NewDataset, Registration
+from app.datasets.schemas import DatasetView, Name, NewDataset, Registration
 from app.deps import Db, Paging
-from app.errors import documented
+from app.errors import documented, documented_with_body
 from app.jobs.schemas import Reason
 
 router = APIRouter(prefix="/v1/datasets", tags=["data sets"], responses=documented(401, 403, 422))
@@ -21,7 +21,13 @@ Reader = Annotated[Caller, Depends(require(Scope.DATASETS_READ))]
 Writer = Annotated[Caller, Depends(require(Scope.DATASETS_WRITE))]
 
 
-@router.post("", status_code=202, response_model=Registration, operation_id="register_dataset")
+@router.post(
+    "",
+    status_code=202,
+    response_model=Registration,
+    operation_id="register_dataset",
+    responses=documented_with_body(409),
+)
 def register(body: NewDataset, session: Db, caller: Writer, key: IdempotencyHeader = None) -> JSONResponse:
     """Register a data set (again, if the name is known: that makes a new version). A job reads its rows."""
 
@@ -45,12 +51,12 @@ def list_datasets(
 
 
 @router.get("/{name}", operation_id="read_dataset", responses=documented(404))
-def read(name: str, session: Db, _caller: Reader) -> list[DatasetView]:
+def read(name: Name, session: Db, _caller: Reader) -> list[DatasetView]:
     """Every version of a data set, newest first, with the faults of those that could not be registered."""
     return service.versions_of(session, name)
 
 
-@router.post("/{name}/retire", operation_id="retire_dataset", responses=documented(404, 409))
-def retire(name: str, body: Reason, session: Db, caller: Writer) -> list[DatasetView]:
+@router.post("/{name}/retire", operation_id="retire_dataset", responses=documented_with_body(404, 409))
+def retire(name: Name, body: Reason, session: Db, caller: Writer) -> list[DatasetView]:
     """Retire a data set: nothing trains on it, and no deletion can name it, any more."""
     return service.retire(session, name, body.reason, actor=caller.actor)

@@ -14,7 +14,7 @@ from app.callers.service import Caller, Scope
 from app.deletions import service
 from app.deletions.schemas import ItemView, NewRequest, RequestView
 from app.deps import Db, Paging
-from app.errors import documented
+from app.errors import documented, documented_with_body
 from app.jobs.schemas import Reason
 from app.tables import RequestState
 
@@ -30,7 +30,7 @@ Writer = Annotated[Caller, Depends(require(Scope.DELETIONS_WRITE))]
     status_code=202,
     response_model=RequestView,
     operation_id="create_deletion_request",
-    responses=documented(409, 413),
+    responses=documented_with_body(409),
 )
 def create(body: NewRequest, session: Db, caller: Writer, key: IdempotencyHeader = None) -> JSONResponse:
     """Ask for samples to be forgotten by every model in use that was trained on them.
@@ -71,21 +71,25 @@ def items(
     request_id: uuid.UUID,
     session: Db,
     _caller: Reader,
-    after: Annotated[int, Query(ge=0, description="The first position wanted.")] = 0,
+    after: Annotated[int, Query(ge=0, lt=2**31, description="The first position wanted.")] = 0,
     limit: Annotated[int, Query(ge=1, le=10_000)] = 1000,
 ) -> list[ItemView]:
     """The request's items, each with what was found for it."""
     return service.view_items(session, request_id, after=after, limit=limit)
 
 
-@router.post("/{request_id}/cancel", operation_id="cancel_deletion_request", responses=documented(404, 409))
+@router.post(
+    "/{request_id}/cancel", operation_id="cancel_deletion_request", responses=documented_with_body(404, 409)
+)
 def cancel(request_id: uuid.UUID, body: Reason, session: Db, caller: Writer) -> RequestView:
     """Take a request back while nothing was done for it; its samples may then train again."""
     request = service.cancel(session, request_id, body.reason, actor=caller.actor)
     return service.view(session, [request])[0]
 
 
-@router.post("/{request_id}/retry", operation_id="retry_deletion_request", responses=documented(404, 409))
+@router.post(
+    "/{request_id}/retry", operation_id="retry_deletion_request", responses=documented_with_body(404, 409)
+)
 def retry(request_id: uuid.UUID, body: Reason, session: Db, caller: Writer) -> RequestView:
     """Try the models that failed once more."""
     request = service.retry(session, request_id, body.reason, actor=caller.actor)

@@ -10,8 +10,9 @@ from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, model_validato
 
 from app.datasets.schemas import Name
 from app.tables import ItemResult, RequestState, TargetState
+from app.text import Text
 
-SampleId = Annotated[str, Field(min_length=1, max_length=1000)]
+SampleId = Annotated[Text, Field(min_length=1, max_length=1000)]
 
 
 class NewItem(BaseModel):
@@ -46,7 +47,7 @@ class NewRequest(BaseModel):
     )
     dataset: Name | None = Field(default=None, description="Where items that name no data set belong.")
     items: list[NewItem] = Field(min_length=1, max_length=1_000_000)
-    external_id: str | None = Field(default=None, min_length=1, max_length=200, description="Yours; unique.")
+    external_id: Text | None = Field(default=None, min_length=1, max_length=200, description="Yours; unique.")
     regulation: str = Field(default="gdpr", pattern=r"^[a-z]{2,20}$")
     due_at: AwareDatetime | None = Field(default=None, description="The policy's term if left out.")
     reference: bool = Field(

@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from pydantic import AfterValidator, ConfigDict, Field, TypeAdapter
 
+from app.text import Text
+
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
@@ -25,9 +27,9 @@ StepBudget = Annotated[int, Field(ge=1, le=1_000_000)]
 Schedule = Literal["constant", "linear", "cosine"]
 Precision = Literal["auto", "fp32", "bf16"]
 Split = Literal["train", "validation", "holdout", "test"]
-ColumnName = Annotated[str, Field(min_length=1, max_length=200)]
+ColumnName = Annotated[Text, Field(min_length=1, max_length=200)]
 ClassNames = Annotated[
-    tuple[Annotated[str, Field(min_length=1, max_length=200)], ...], Field(max_length=10_000)
+    tuple[Annotated[Text, Field(min_length=1, max_length=200)], ...], Field(max_length=10_000)
 ]
 
 _STRICT = ConfigDict(extra="forbid")

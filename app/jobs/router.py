@@ -11,7 +11,7 @@ from pydantic import BaseModel
 from app.callers.auth import require
 from app.callers.service import Caller, Scope
 from app.deps import Db, Paging
-from app.errors import documented
+from app.errors import documented, documented_with_body
 from app.jobs import service
 from app.jobs.params import METHODS, method_schema
 from app.jobs.schemas import JobView, Reason
@@ -56,7 +56,7 @@ def read_job(job_id: uuid.UUID, session: Db, _caller: Reader) -> JobView:
     return _view(session, service.get(session, job_id))
 
 
-@router.post("/jobs/{job_id}/cancel", operation_id="cancel_job", responses=documented(404, 409))
+@router.post("/jobs/{job_id}/cancel", operation_id="cancel_job", responses=documented_with_body(404, 409))
 def cancel_job(job_id: uuid.UUID, body: Reason, session: Db, caller: Writer) -> JobView:
     """Cancel a job: at once if it waits, at its next step if it runs."""
     return _view(session, service.request_cancel(session, job_id, caller, body.reason))

@@ -10,6 +10,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field
 
 from app.tables import Job, JobKind, JobProgress, JobState
+from app.text import Text
 
 
 class Progress(BaseModel):
@@ -56,4 +57,4 @@ class Reason(BaseModel):
     """Why; kept in the audit log, so it must not name a person."""
 
     model_config = ConfigDict(extra="forbid")
-    reason: str = Field(min_length=1, max_length=1000, examples=["started by mistake"])
+    reason: Text = Field(min_length=1, max_length=1000, examples=["started by mistake"])

@@ -10,8 +10,9 @@ from fastapi.responses import JSONResponse
 from app.callers.auth import require
 from app.callers.idempotency import Answer, IdempotencyHeader, once
 from app.callers.service import Caller, Scope
+from app.datasets.schemas import Name
 from app.deps import Db, Paging
-from app.errors import documented
+from app.errors import documented, documented_with_body
 from app.jobs.policies import Policy
 from app.registry import policies, service
 from app.registry.schemas import AliasMove, ModelView, NewModel, PolicyView, Started, Training, VersionView
@@ -21,7 +22,7 @@ Reader = Annotated[Caller, Depends(require(Scope.MODELS_READ))]
 Writer = Annotated[Caller, Depends(require(Scope.MODELS_WRITE))]
 
 
-@router.post("", status_code=201, operation_id="register_model", responses=documented(409))
+@router.post("", status_code=201, operation_id="register_model", responses=documented_with_body(409))
 def register(body: NewModel, session: Db, caller: Writer) -> ModelView:
     """Register a model under a name, with the policy for deletions from it."""
     model = service.create(session, body, actor=caller.actor)
@@ -39,14 +40,14 @@ def list_models(
 
 
 @router.get("/{name}", operation_id="read_model", responses=documented(404))
-def read(name: str, session: Db, _caller: Reader) -> ModelView:
+def read(name: Name, session: Db, _caller: Reader) -> ModelView:
     """One model: what its aliases name, and its policy in force."""
     return service.view(session, service.get(session, name))
 
 
 @router.get("/{name}/versions", operation_id="list_model_versions", responses=documented(404))
 def versions(
-    name: str, session: Db, _caller: Reader, paging: Paging, request: Request, response: Response
+    name: Name, session: Db, _caller: Reader, paging: Paging, request: Request, response: Response
 ) -> list[VersionView]:
     """The model's versions, oldest first: where each came from, and on how many rows it stands."""
     model = service.get(session, name)
@@ -59,10 +60,10 @@ def versions(
     status_code=202,
     response_model=Started,
     operation_id="train_model",
-    responses=documented(404),
+    responses=documented_with_body(404),
 )
 def train(
-    name: str, body: Training, session: Db, caller: Writer, key: IdempotencyHeader = None
+    name: Name, body: Training, session: Db, caller: Writer, key: IdempotencyHeader = None
 ) -> JSONResponse:
     """Train a new version from scratch on the data set's training rows, less those that were deleted."""
 
@@ -73,16 +74,16 @@ def train(
     return once(session, caller, key, route=f"train {name}", payload=body, act=act)
 
 
-@router.put("/{name}/policy", operation_id="set_policy", responses=documented(404))
-def set_policy(name: str, body: Policy, session: Db, caller: Writer) -> PolicyView:
+@router.put("/{name}/policy", operation_id="set_policy", responses=documented_with_body(404, 409))
+def set_policy(name: Name, body: Policy, session: Db, caller: Writer) -> PolicyView:
     """Set the model's policy: a new, numbered version. Jobs already planned keep the one they have."""
     version = policies.set_policy(session, service.get(session, name), body, actor=caller.actor)
     session.refresh(version)
     return PolicyView.model_validate(version)
 
 
-@router.put("/{name}/aliases/{alias}", operation_id="move_alias", responses=documented(404, 409))
-def move_alias(name: str, alias: str, body: AliasMove, session: Db, caller: Writer) -> ModelView:
+@router.put("/{name}/aliases/{alias}", operation_id="move_alias", responses=documented_with_body(404, 409))
+def move_alias(name: Name, alias: Name, body: AliasMove, session: Db, caller: Writer) -> ModelView:
     """Have an alias name a version; refused for a version that holds deleted rows."""
     model = service.get(session, name)
     version = service.version_to_name(session, model, body.version)

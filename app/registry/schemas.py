@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import uuid
 from datetime import datetime
-from typing import Any
+from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -12,6 +12,9 @@ from app.datasets.schemas import Name
 from app.jobs.params import Architecture, TrainingRecipe
 from app.jobs.policies import Policy
 from app.tables import VersionState
+from app.text import Text
+
+VersionNumber = Annotated[int, Field(ge=1, lt=2**31, examples=[2])]
 
 
 class NewModel(BaseModel):
@@ -19,7 +22,7 @@ class NewModel(BaseModel):
 
     model_config = ConfigDict(extra="forbid", json_schema_extra={"examples": [{"name": "digit-reader"}]})
     name: Name
-    description: str = Field(default="", max_length=2000)
+    description: Text = Field(default="", max_length=2000)
     policy: Policy = Field(default_factory=Policy)
 
 
@@ -40,7 +43,9 @@ class Training(BaseModel):
         },
     )
     dataset: Name
-    dataset_version: int | None = Field(default=None, ge=1, description="The newest ready one if left out.")
+    dataset_version: VersionNumber | None = Field(
+        default=None, description="The newest ready one if left out."
+    )
     architecture: Architecture = Field(default_factory=Architecture)
     recipe: TrainingRecipe = Field(default_factory=TrainingRecipe)
     alias: Name | None = Field(default="production", description="Moved to the new version; null: none.")
@@ -94,8 +99,8 @@ class AliasMove(BaseModel):
     """Which version an alias should name."""
 
     model_config = ConfigDict(extra="forbid")
-    version: int = Field(ge=1)
-    reason: str = Field(min_length=1, max_length=1000, examples=["roll back: complaints since Tuesday"])
+    version: VersionNumber
+    reason: Text = Field(min_length=1, max_length=1000, examples=["roll back: complaints since Tuesday"])
 
 
 class Started(BaseModel):

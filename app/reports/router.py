@@ -11,7 +11,7 @@ from fastapi.responses import HTMLResponse
 from app.callers.auth import require
 from app.callers.service import Caller, Scope
 from app.deps import Db, Paging
-from app.errors import documented
+from app.errors import documented, documented_with_body
 from app.jobs import service as jobs
 from app.jobs.schemas import JobView
 from app.reports import service
@@ -66,13 +66,13 @@ def read_certificate(request_id: uuid.UUID, session: Db, _caller: Requester) -> 
     return service.certificate(session, request_id)
 
 
-@router.post("/jobs/{job_id}/approve", operation_id="approve_job", responses=documented(404, 409))
+@router.post("/jobs/{job_id}/approve", operation_id="approve_job", responses=documented_with_body(404, 409))
 def approve_job(job_id: uuid.UUID, body: Approval, session: Db, caller: Approver) -> JobView:
     """Publish the network of a job that awaits approval. The approver is not the submitter."""
     return _view(session, service.approve(session, job_id, caller, body.reason))
 
 
-@router.post("/jobs/{job_id}/reject", operation_id="reject_job", responses=documented(404, 409))
+@router.post("/jobs/{job_id}/reject", operation_id="reject_job", responses=documented_with_body(404, 409))
 def reject_job(job_id: uuid.UUID, body: Approval, session: Db, caller: Approver) -> JobView:
     """Refuse the network of a job that awaits approval; the policy's next method follows."""
     return _view(session, service.reject(session, job_id, caller, body.reason))

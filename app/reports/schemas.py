@@ -9,6 +9,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field
 
 from app.deletions.schemas import ItemView, RequestView
+from app.text import Text
 
 
 class ReportSummary(BaseModel):
@@ -53,4 +54,4 @@ class Approval(BaseModel):
     """A named person's decision on a job that awaits one."""
 
     model_config = ConfigDict(extra="forbid")
-    reason: str = Field(min_length=1, max_length=1000, examples=["figures checked against the audit policy"])
+    reason: Text = Field(min_length=1, max_length=1000, examples=["figures checked against the audit policy"])
