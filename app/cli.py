@@ -138,7 +138,7 @@ def worker(
 
 @app.command()
 def scheduler() -> None:
-    """Plan, relay, sweep, publish, deliver and seal; of several, one works and the others stand by."""
+    """Sweep, plan, publish and relay; of several, one works and the others stand by."""
     _settings()
     logs.configure("scheduler")
     scheduler_loop.main()

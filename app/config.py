@@ -28,7 +28,7 @@ class Settings(BaseSettings):
 
     max_body_bytes: Annotated[int, Field(ge=1024)] = 64 * 1024 * 1024
     worker_concurrency: Annotated[int, Field(ge=1, le=64)] = 1
-    worker_threads: Annotated[int, Field(ge=1, le=1024)] = Field(default_factory=lambda: os.cpu_count() or 1)
+    worker_threads: Annotated[int, Field(ge=1, le=1024)] = 1
     device: str | None = None
     lease_seconds: Annotated[float, Field(gt=0)] = 15.0
     heartbeat_seconds: Annotated[float, Field(gt=0)] = 2.0

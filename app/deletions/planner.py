@@ -254,13 +254,21 @@ def _left_in_use(session: Session, targets: Sequence[Target]) -> set[uuid.UUID]:
 
 
 def ended_without_result(session: Session, job: Job, *, actor: str) -> None:
-    """The job failed or was cancelled: so did its targets, unless there is nothing left to forget."""
+    """The job failed or was cancelled, or its ladder ended: its targets fail, unless there is more to try.
+
+    A rung that failed, of diverging or of using up its attempts, is followed by the next one. A job that
+    somebody cancelled is not.
+    """
     parent = session.get_one(ModelVersion, job.version_id)
     if not registry.is_aliased(session, parent):
         overtaken(session, job, "the version is no longer in use", actor=actor)
         return
     if not len(registry.tombstoned_rows_of(session, parent)):
         overtaken(session, job, "nothing was left to forget in this version", actor=actor)
+        return
+    following = next_rung(job) if job.state is JobState.FAILED else None
+    if following is not None:
+        climb(session, job, following, actor=actor)
         return
     end = "was cancelled" if job.state is JobState.CANCELLED else "failed"
     targets = repository.targets_of_job(session, job.id)

@@ -415,16 +415,20 @@ def test_a_cancelled_job_fails_its_targets(world: World) -> None:
     assert request.finished_at is not None
 
 
-def test_a_failed_job_fails_its_targets(world: World) -> None:
-    """The reason of the job is the reason of the target."""
+def test_a_failed_rung_is_followed_by_the_next_and_the_last_fails_its_targets(world: World) -> None:
+    """A method that diverged leaves the retraining to be tried; its reason is then the target's."""
     world.dataset()
     world.trained()
     request = world.request(1)
     world.plan()
-    job = world.next_job()
-    lease, _ = world.begin(job)
-    jobs.fail(world.session, lease, "the loss is not a number")
-    world.settle(job)
+    for rung, reason in enumerate(("diverged", "the loss is not a number")):
+        (target,) = world.targets(request)
+        assert target.state in (TargetState.PLANNED, TargetState.RUNNING)
+        job = world.next_job()
+        assert job.rung == rung
+        lease, _ = world.begin(job)
+        jobs.fail(world.session, lease, reason)
+        world.settle(job)
     (target,) = world.targets(request)
     assert (target.state, target.reason) == (TargetState.FAILED, "its job failed: the loss is not a number")
 
