@@ -24,7 +24,8 @@ def _celery(url: str) -> Celery:
         task_ignore_result=True,
         task_serializer="json",
         broker_connection_timeout=3,
-        broker_transport_options={"socket_timeout": 5, "socket_connect_timeout": 3},
+        # No retry here: the outbox keeps the message, and the scheduler has other things to do meanwhile.
+        broker_transport_options={"socket_timeout": 5, "socket_connect_timeout": 3, "max_retries": 0},
     )
     return celery
 
