@@ -5,8 +5,8 @@ from __future__ import annotations
 import uuid
 from functools import lru_cache
 
-from sqlalchemy import select
-from sqlalchemy.dialects.postgresql import insert
+from sqlalchemy import any_, literal, select
+from sqlalchemy.dialects.postgresql import ARRAY, INTEGER, insert
 from sqlalchemy.orm import Session
 
 from app.tables import RowBits, Sample, Tombstone, TombstonedRow
@@ -63,7 +63,7 @@ def kin_holdout(session: Session, version_id: uuid.UUID, forget: RowSet) -> RowS
     """Never-trained rows of the very people whose rows are to be forgotten: the best comparison there is."""
     people = select(Sample.subject_key).where(
         Sample.dataset_version_id == version_id,
-        Sample.ordinal.in_(list(forget)),
+        Sample.ordinal == any_(literal(list(forget), ARRAY(INTEGER))),  # IN takes 65,535 at most
         Sample.subject_key.is_not(None),
     )
     query = select(Sample.ordinal).where(

@@ -5,7 +5,8 @@ from __future__ import annotations
 import uuid
 from collections.abc import Sequence
 
-from sqlalchemy import ColumnElement, func, select
+from sqlalchemy import ColumnElement, SQLColumnExpression, any_, literal, select
+from sqlalchemy.dialects.postgresql import ARRAY, UUID
 from sqlalchemy.orm import Session
 
 from app.tables import Dataset, DeletionItem, DeletionRequest, RequestState, Target, TargetState
@@ -56,7 +57,7 @@ def open_targets(session: Session, model_id: uuid.UUID) -> Sequence[Target]:
 def requests_of(session: Session, targets: Sequence[Target]) -> Sequence[DeletionRequest]:
     """The requests that these targets belong to, locked in one order everywhere."""
     ids = sorted({target.request_id for target in targets})
-    query = select(DeletionRequest).where(DeletionRequest.id.in_(ids)).order_by(DeletionRequest.id)
+    query = select(DeletionRequest).where(_is_among(DeletionRequest.id, ids)).order_by(DeletionRequest.id)
     return session.scalars(query.with_for_update()).all()
 
 
@@ -73,8 +74,13 @@ def failed(session: Session, request_ids: Sequence[uuid.UUID]) -> set[uuid.UUID]
 def _with_targets(
     session: Session, request_ids: Sequence[uuid.UUID], condition: ColumnElement[bool]
 ) -> set[uuid.UUID]:
-    query = select(Target.request_id).where(Target.request_id.in_(request_ids), condition)
+    query = select(Target.request_id).where(_is_among(Target.request_id, request_ids), condition)
     return set(session.scalars(query.distinct()))
+
+
+def _is_among(column: SQLColumnExpression[uuid.UUID], ids: Sequence[uuid.UUID]) -> ColumnElement[bool]:
+    """Like IN, which takes 65,535 values at most: one job may carry out more requests."""
+    return column == any_(literal(list(ids), ARRAY(UUID)))
 
 
 def page(
@@ -99,9 +105,3 @@ def items_of(
         .limit(limit)
     )
     return session.execute(query).all()
-
-
-def count(session: Session, state: RequestState) -> int:
-    """How many requests are in this state."""
-    query = select(func.count()).select_from(DeletionRequest).where(DeletionRequest.state == state)
-    return session.scalars(query).one()

@@ -48,3 +48,10 @@ def test_a_person_who_left_still_serves_as_the_comparison(world: World) -> None:
     version = world.dataset()
     world.accept(NewRequest(dataset="faces", items=[NewItem(subject="person-1")]))
     assert len(rows.kin_holdout(world.session, version.id, RowSet.of([1]))) == 2
+
+
+def test_held_out_rows_are_found_for_any_number_of_rows_to_forget(world: World) -> None:
+    """A request may name more rows than a statement has parameters."""
+    version = world.dataset()
+    found = rows.kin_holdout(world.session, version.id, RowSet.of(range(70_000)))
+    assert set(found) == set(HOLDOUT)
