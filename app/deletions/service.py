@@ -163,13 +163,6 @@ def list_requests(
     return repository.page(session, after=after, limit=limit, state=state)
 
 
-def list_requests(
-    session: Session, *, after: int, limit: int, state: RequestState | None
-) -> Sequence[DeletionRequest]:
-    """Requests in the order they were received."""
-    return repository.page(session, after=after, limit=limit, state=state)
-
-
 def view(session: Session, requests: Sequence[DeletionRequest]) -> list[RequestView]:
     """Requests as the API shows them, in one more query however many there are."""
     targets = repository.targets_of(session, [request.id for request in requests])
