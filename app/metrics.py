@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from http import HTTPMethod
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from sqlalchemy import func, select
@@ -13,6 +14,7 @@ from app.tables import DeletionRequest, Job, JobState, OutboxMessage, RequestSta
 from app.tables.jobs import LIVE
 
 _PENDING = (RequestState.RECEIVED, RequestState.IN_PROGRESS)
+_METHODS = frozenset(HTTPMethod)
 
 _requests = Counter("expunge_http_requests_total", "Requests answered.", ["method", "route", "status"])
 _seconds = Histogram("expunge_http_request_seconds", "Time to answer.", ["method", "route"])
@@ -41,8 +43,9 @@ class Measured:
             await self._app(scope, receive, noted)
         finally:
             route = getattr(scope.get("route"), "path", "unknown")
-            _requests.labels(scope["method"], route, status).inc()
-            _seconds.labels(scope["method"], route).observe(time.perf_counter() - started)
+            method = scope["method"] if scope["method"] in _METHODS else "unknown"  # callers may invent some
+            _requests.labels(method, route, status).inc()
+            _seconds.labels(method, route).observe(time.perf_counter() - started)
 
 
 def operating_figures(session: Session) -> bytes:

@@ -52,6 +52,14 @@ def test_figures_count_answers_by_their_route(api: Api) -> None:
     assert "alice-secret" not in text
 
 
+def test_invented_methods_make_no_series(api: Api) -> None:
+    """Anybody can send them, without a key."""
+    assert api.with_key(None).send("ALICE-SECRET", "/v1/jobs").status_code == 405
+    text = api.get("/metrics").text
+    assert 'method="unknown",route="/v1/jobs",status="405"' in text
+    assert "ALICE-SECRET" not in text
+
+
 def test_figures_show_what_waits(world: World, api: Api) -> None:
     """Jobs, requests, the nearest due date and the outbox."""
     world.dataset()
