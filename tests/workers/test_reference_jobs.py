@@ -1,0 +1,77 @@
+"""A job that wants a reference, computed for real: it waits, audits, and the reference is published."""
+
+from __future__ import annotations
+
+import threading
+import uuid
+from collections.abc import Callable
+
+import pytest
+
+from app.config import Settings
+from app.db import transaction
+from app.deletions.schemas import NewItem, NewRequest
+from app.jobs import service as jobs
+from app.jobs.params import TrainingRecipe
+from app.registry import service as registry
+from app.registry.schemas import Training
+from app.reports import publisher
+from app.tables import DeletionRequest, Job, JobKind, JobState, ReferenceNetwork, RequestState
+from models_store.blobs import BlobStore
+from tests.fixtures.world import World
+from workers import run
+
+
+@pytest.fixture
+def work(live_database: str, configure: Callable[..., Settings]) -> Callable[[JobKind], uuid.UUID]:
+    """A function that does what a worker and the publisher do with the queued job of a kind."""
+    config = configure(worker_threads=1, device="cpu")
+
+    def compute(kind: JobKind) -> uuid.UUID:
+        with transaction() as session:
+            lease = World(session).claim(World(session).next_job(kind))
+        assert run.execute(lease, config, threading.Event()) == 0
+        with transaction() as session:
+            publisher.settle(session, lease.job_id)
+        return lease.job_id
+
+    return compute
+
+
+def test_a_job_waits_for_its_reference_which_is_published(
+    work: Callable[[JobKind], uuid.UUID], config: Settings
+) -> None:
+    """The method runs once, the audit compares with the reference, and its weights are those in use."""
+    with transaction() as session:
+        World(session).register("digits")
+    work(JobKind.INGEST)
+    with transaction() as session:
+        ladder = [{"method": "finetune", "parameters": {"steps": 5}}, {"method": "retrain"}]
+        model = World(session).model(reference=True, ladder=ladder)
+        training = Training(dataset="digits", recipe=TrainingRecipe(epochs=2))
+        registry.train(session, model, training, actor="test")
+        model_id = model.id
+    work(JobKind.TRAIN)
+    with transaction() as session:
+        world = World(session)
+        items = [NewItem(subject="contributor-10"), NewItem(subject="contributor-11")]
+        request_id = world.accept(NewRequest(dataset="digits", items=items)).id
+        assert world.plan() == 1
+
+    job_id = work(JobKind.UNLEARN)
+    with transaction() as session:
+        assert session.get_one(Job, job_id).state is JobState.WAITING
+    reference_id = work(JobKind.REFERENCE)
+    assert work(JobKind.UNLEARN) == job_id
+
+    with transaction() as session:
+        world = World(session)
+        job = jobs.get(session, job_id)
+        assert (job.state, job.attempt) == (JobState.DONE, 1)
+        figures = (job.outcome or {})["figures"]
+        assert set(figures["accuracy"]) == {"original", "unlearned", "reference"}
+        reference = session.query(ReferenceNetwork).filter_by(job_id=reference_id).one()
+        version = world.aliased(model_id)
+        assert (version.origin, version.weights) == ("retrained", reference.weights)
+        assert BlobStore(config.store).has(version.weights or "")
+        assert session.get_one(DeletionRequest, request_id).state is RequestState.COMPLETED
