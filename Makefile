@@ -20,7 +20,7 @@ demo: $(INSTALLED)  ## Delete real samples from a real network and print the aud
 	$(BIN)/expunge demo
 
 test: $(INSTALLED)  ## Run the test suite against real PostgreSQL and Valkey
-	$(BIN)/pytest
+	$(BIN)/pytest --numprocesses 2 --dist loadfile
 
 check: $(INSTALLED)  ## Format, lint, types, migrations, architecture
 	$(BIN)/ruff format --check .

@@ -265,7 +265,8 @@ def test_scopes_are_listed() -> None:
 
 
 def _problems(kind: type[Problem]) -> Iterator[tuple[str, str]]:
-    yield kind.slug, str(kind.status)
+    if kind.__module__.startswith("app."):  # tests make kinds of their own
+        yield kind.slug, str(kind.status)
     for child in kind.__subclasses__():
         yield from _problems(child)
 
