@@ -13,6 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import structlog
+from sqlalchemy.exc import OperationalError
 
 from app.config import Settings, settings
 from app.db import transaction
@@ -32,6 +33,7 @@ from workers.tasks import CANCELLED_EXIT
 from workers.training.loop import Diverged
 
 log = structlog.get_logger(__name__)
+DATABASE_LOST_EXIT = 75
 _EXPECTED = (DataFault, Diverged, BlobMissing, BlobDamaged, pipeline.WrongWeights)
 
 
@@ -163,6 +165,10 @@ def execute(lease: Lease, config: Settings, cancelled: threading.Event) -> int:
         return CANCELLED_EXIT
     except LeaseLost:
         log.info("lease_lost", job_id=str(lease.job_id))
+    except OperationalError as error:
+        # Says nothing of the job: it goes back into the queue, as after a crash.
+        log.warning("database_lost", job_id=str(lease.job_id), kind=type(error).__name__)
+        return DATABASE_LOST_EXIT
     except _EXPECTED as fault:
         _fail(lease, str(fault))
     except Exception as error:
