@@ -30,7 +30,6 @@ from app.tables import (
     Target,
     TargetState,
 )
-from app.tables.jobs import LIVE
 from models_store.rows import RowSet
 
 PLANNER = "planner"
@@ -38,7 +37,7 @@ PLANNER = "planner"
 
 def due(session: Session) -> list[uuid.UUID]:
     """The models whose open targets have waited long enough, are many enough, or are due too soon."""
-    busy = select(Job.model_id).where(Job.kind == JobKind.UNLEARN, Job.state.in_(LIVE))
+    busy = select(Job.model_id).where(Job.kind == JobKind.UNLEARN, Job.settled_at.is_(None))
     query = (
         select(Target.model_id, func.min(Target.opened_at), func.count(), func.min(DeletionRequest.due_at))
         .join(DeletionRequest, DeletionRequest.id == Target.request_id)

@@ -16,7 +16,6 @@ from app.callers.service import Caller
 from app.errors import Conflict, NotFound
 from app.events import service as events
 from app.tables import Artefact, Job, JobKind, JobProgress, JobState
-from app.tables.jobs import LIVE
 
 SCHEDULER = "scheduler"
 _BACKOFF_SECONDS = (0, 2, 10, 60, 300)
@@ -60,8 +59,10 @@ def list_jobs(session: Session, *, after: int, limit: int, state: JobState | Non
 
 
 def is_unlearning(session: Session, model_id: uuid.UUID) -> bool:
-    """Whether the model has a live unlearn job; it can have one."""
-    query = select(Job.id).where(Job.model_id == model_id, Job.kind == JobKind.UNLEARN, Job.state.in_(LIVE))
+    """Whether the model has an unlearn job that is live, or that its next rung may yet follow."""
+    query = select(Job.id).where(
+        Job.model_id == model_id, Job.kind == JobKind.UNLEARN, Job.settled_at.is_(None)
+    )
     return session.scalar(query.limit(1)) is not None
 
 

@@ -92,6 +92,25 @@ def test_a_model_has_one_live_job(digits: World) -> None:
     assert _states(digits, *digits.targets(late)) == [TargetState.OPEN]
 
 
+def test_a_job_that_has_failed_still_comes_first(world: World) -> None:
+    """Its next rung may follow; a request that arrives before that is settled joins it."""
+    world.dataset()
+    world.trained()
+    world.request(1)
+    world.plan()
+    job = world.next_job()
+    lease, _ = world.begin(job)
+    jobs.fail(world.session, lease, "the loss is not a number")
+    late = world.request(2)
+    assert world.plan() == 0
+    world.settle(job)
+    following = world.next_job()
+    assert following.rung == 1
+    _, work = world.begin(following)
+    assert set(work.forget) == {1, 2}
+    assert [target.job_id for target in world.targets(late)] == [following.id]
+
+
 def test_the_database_lets_a_model_have_one_live_job(world: World) -> None:
     """Whatever plans, the index refuses a second one."""
     world.dataset()
