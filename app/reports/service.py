@@ -64,30 +64,22 @@ def attestation_of(session: Session, report_id: uuid.UUID) -> Attestation:
 
 def approve(session: Session, job_id: uuid.UUID, caller: Caller, reason: str) -> Job:
     """Publish the network of a job that awaits approval. Raises NotFound, Conflict or Forbidden."""
-    job = _awaiting(session, job_id, caller)
-    judgement, decision = publisher.decide(job)
-    approved = replace(
-        decision,
-        action=Action.PUBLISH,
-        rule="approved",
-        reason=f"Approved by {caller.actor}: {reason}",
-    )
-    publisher.publish(session, job, judgement, approved, actor=caller.actor)
-    publisher.close(session, job)
-    return job
+    grounds = f"Approved by {caller.actor}: {reason}"
+    return _decide(session, job_id, caller, Action.PUBLISH, grounds)
 
 
 def reject(session: Session, job_id: uuid.UUID, caller: Caller, reason: str) -> Job:
     """Refuse the network of a job that awaits approval; the next rung follows. Raises as `approve`."""
+    grounds = f"Rejected by {caller.actor}: {reason}"
+    return _decide(session, job_id, caller, Action.REJECT, grounds)
+
+
+def _decide(session: Session, job_id: uuid.UUID, caller: Caller, action: Action, grounds: str) -> Job:
     job = _awaiting(session, job_id, caller)
-    judgement, decision = publisher.decide(job)
-    rejected = replace(
-        decision,
-        action=Action.REJECT,
-        rule="approved",
-        reason=f"Rejected by {caller.actor}: {reason}",
-    )
-    publisher.reject(session, job, judgement, rejected, actor=caller.actor)
+    judgement, proposed = publisher.decide(job)
+    decision = replace(proposed, action=action, rule="approved", reason=grounds)
+    carry_out = publisher.publish if action is Action.PUBLISH else publisher.reject
+    carry_out(session, job, judgement, decision, actor=caller.actor)
     publisher.close(session, job)
     return job
 
