@@ -15,7 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
-from app.jobs.params import Architecture, SharpMinMax, TrainingRecipe
+from app.jobs.params import BuiltIn, SharpMinMax, TrainingRecipe
 from benchmarks.experiment import Results, Setting, measure, table
 from models_store.rows import RowSet
 from workers.data.registry import open_reader
@@ -49,7 +49,7 @@ def setting(folder: Path, rows: int, seed: int, threads: int) -> Setting:
         holdout=RowSet.of(range(rows, rows + held_out)),
         test=RowSet.of(range(rows + held_out, count)),
         same_people=False,
-        architecture=Architecture(name="resnet8", width=2),
+        architecture=BuiltIn(name="resnet8", width=2),
         recipe=RECIPE,
         method="sharp_minmax",
         parameters=PARAMETERS,

@@ -10,7 +10,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from app.jobs.params import Architecture, RoleShares, SharpMinMax, TrainingRecipe
+from app.jobs.params import BuiltIn, RoleShares, SharpMinMax, TrainingRecipe
 from benchmarks.experiment import Results, Setting, measure, table
 from models_store.rows import RowSet
 from workers.data.reader import rows
@@ -44,7 +44,7 @@ def setting(seed: int) -> Setting:
         holdout=role("holdout") & wrong,
         test=role("test"),
         same_people=True,
-        architecture=Architecture(name="small_cnn"),
+        architecture=BuiltIn(name="small_cnn"),
         recipe=RECIPE,
         method="sharp_minmax",
         parameters=PARAMETERS,

@@ -23,15 +23,17 @@ class RowSet:
     @classmethod
     def of(cls, ordinals: Iterable[int]) -> RowSet:
         """The set of these ordinals (each at least 0, in any order, repeats allowed)."""
-        wanted = list(ordinals)
-        if not wanted:
-            return cls(b"")
-        if min(wanted) < 0:
-            raise ValueError("row ordinals start at 0")
-        bits = bytearray(max(wanted) // 8 + 1)
-        for ordinal in wanted:
-            bits[ordinal >> 3] |= 1 << (ordinal & 7)
-        return cls(bytes(bits))
+        bits = bytearray()
+        for ordinal in ordinals:
+            if ordinal < 0:
+                raise ValueError("row ordinals start at 0")
+            byte = ordinal >> 3
+            if byte >= len(bits):
+                bits.extend(
+                    bytes(byte + 1 - len(bits) + len(bits) // 8)
+                )  # grows in proportion: each byte once
+            bits[byte] |= 1 << (ordinal & 7)
+        return cls(bytes(bits.rstrip(b"\0")))
 
     @classmethod
     def _of_integer(cls, value: int) -> RowSet:

@@ -47,7 +47,7 @@ def data_spec(version: DatasetVersion) -> DataSpec:
 def training(session: Session, job: Job, config: Settings) -> TrainSpec:
     """The spec of a train job: its data set's training rows, less those deleted by now, fixed in the job."""
     version = datasets.version_of_job(session, job)
-    rows = row_sets.of_role(session, version.id, "train") - row_sets.tombstoned(session, version.id)
+    rows = row_sets.of_role(session, version, "train") - row_sets.tombstoned(session, version.id)
     digest = row_sets.keep(session, rows)
     if job.rows_digest != digest:
         job.checkpoint = None
@@ -72,8 +72,8 @@ def _train_spec(
         architecture=ARCHITECTURE.validate_python(job.parameters["architecture"]),
         recipe=RECIPE.validate_python(job.parameters["recipe"]),
         train=rows,
-        validation=row_sets.of_role(session, version.id, "validation") - deleted,
-        test=row_sets.of_role(session, version.id, "test") - deleted,
+        validation=row_sets.of_role(session, version, "validation") - deleted,
+        test=row_sets.of_role(session, version, "test") - deleted,
         seed=job.seed,
         environment=environment(config),
     )
@@ -101,7 +101,7 @@ def unlearning(session: Session, job: Job, work: Assignment, config: Settings) -
         holdout=holdout,
         holdout_match=match,
         class_distance=(job.policy or {})["thresholds"]["class_distance"],
-        test=row_sets.of_role(session, version.id, "test") - row_sets.tombstoned(session, version.id),
+        test=row_sets.of_role(session, version, "test") - row_sets.tombstoned(session, version.id),
         seed=job.seed,
         reference=found.weights if found else None,
         reference_seconds=found.seconds if found else None,
@@ -116,10 +116,10 @@ def _holdout(
     session: Session, version: DatasetVersion, work: Assignment
 ) -> tuple[RowSet, Literal["subject", "class"]]:
     """The attack's non-members: the same people's never-trained rows where there are enough of them."""
-    kin = row_sets.kin_holdout(session, version.id, work.forget)
+    kin = row_sets.kin_holdout(session, version, work.forget)
     if len(kin) >= max(_FEWEST_KIN, len(work.forget) // 2):
         return kin, "subject"
-    return row_sets.of_role(session, version.id, "holdout"), "class"
+    return row_sets.of_role(session, version, "holdout"), "class"
 
 
 def fingerprint(spec: TrainSpec | UnlearnSpec) -> str:

@@ -9,7 +9,7 @@ from sqlalchemy import any_, literal, select
 from sqlalchemy.dialects.postgresql import ARRAY, INTEGER, insert
 from sqlalchemy.orm import Session
 
-from app.tables import RowBits, Sample, Tombstone, TombstonedRow
+from app.tables import DatasetVersion, RowBits, Sample, TombstonedRow
 from models_store.rows import RowSet
 
 
@@ -30,43 +30,41 @@ def read(session: Session, digest: str) -> RowSet:
     return _cached(session.scalars(select(RowBits.bits).where(RowBits.digest == digest)).one())
 
 
-def of_role(session: Session, version_id: uuid.UUID, role: str) -> RowSet:
-    """The rows of a data set version that have this role."""
-    query = select(Sample.ordinal).where(Sample.dataset_version_id == version_id, Sample.role == role)
-    return RowSet.of(session.scalars(query))
+def of_role(session: Session, version: DatasetVersion, role: str) -> RowSet:
+    """The rows of a data set version, which was read, that have this role."""
+    digest = (version.role_sets or {}).get(role)
+    return read(session, digest) if digest is not None else RowSet(b"")
 
 
 def tombstoned(session: Session, version_id: uuid.UUID) -> RowSet:
-    """The rows of a data set version that may not train: those under a tombstone that is in force."""
-    query = (
-        select(TombstonedRow.ordinal)
-        .join(Tombstone, Tombstone.id == TombstonedRow.tombstone_id)
-        .where(TombstonedRow.dataset_version_id == version_id, Tombstone.lifted_at.is_(None))
-    )
-    return RowSet.of(session.scalars(query))
+    """The rows of a data set version that may not train, since a request that stands names them."""
+    query = select(TombstonedRow.ordinal).where(TombstonedRow.dataset_version_id == version_id)
+    return RowSet.of(session.scalars(query.execution_options(yield_per=10_000)))
 
 
 def of_request(session: Session, request_id: uuid.UUID) -> dict[uuid.UUID, RowSet]:
     """The rows that one request asks to have forgotten, by data set version."""
-    query = (
-        select(TombstonedRow.dataset_version_id, TombstonedRow.ordinal)
-        .join(Tombstone, Tombstone.id == TombstonedRow.tombstone_id)
-        .where(Tombstone.request_id == request_id, Tombstone.lifted_at.is_(None))
-    )
-    ordinals: dict[uuid.UUID, list[int]] = {}
-    for version_id, ordinal in session.execute(query):
-        ordinals.setdefault(version_id, []).append(ordinal)
-    return {version_id: RowSet.of(found) for version_id, found in ordinals.items()}
+    covered = TombstonedRow.request_id == request_id
+    versions = session.scalars(select(TombstonedRow.dataset_version_id).where(covered).distinct()).all()
+    return {
+        version_id: RowSet.of(
+            session.scalars(
+                select(TombstonedRow.ordinal)
+                .where(covered, TombstonedRow.dataset_version_id == version_id)
+                .execution_options(yield_per=10_000)
+            )
+        )
+        for version_id in versions
+    }
 
 
-def kin_holdout(session: Session, version_id: uuid.UUID, forget: RowSet) -> RowSet:
+def kin_holdout(session: Session, version: DatasetVersion, forget: RowSet) -> RowSet:
     """Never-trained rows of the very people whose rows are to be forgotten: the best comparison there is."""
+    here = Sample.dataset_version_id == version.id
     people = select(Sample.subject_key).where(
-        Sample.dataset_version_id == version_id,
+        here,
         Sample.ordinal == any_(literal(list(forget), ARRAY(INTEGER))),  # IN takes 65,535 at most
         Sample.subject_key.is_not(None),
     )
-    query = select(Sample.ordinal).where(
-        Sample.dataset_version_id == version_id, Sample.role == "holdout", Sample.subject_key.in_(people)
-    )
-    return RowSet.of(session.scalars(query))
+    theirs = session.scalars(select(Sample.ordinal).where(here, Sample.subject_key.in_(people)))
+    return RowSet.of(theirs) & of_role(session, version, "holdout")

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 from pydantic import BaseModel, ConfigDict, Field
 
 from app.datasets.schemas import Name
-from app.jobs.params import Architecture, TrainingRecipe
+from app.jobs.params import Architecture, BuiltIn, TrainingRecipe
 from app.jobs.policies import Policy
 from app.tables import VersionState
 from app.text import Text
@@ -46,7 +46,7 @@ class Training(BaseModel):
     dataset_version: VersionNumber | None = Field(
         default=None, description="The newest ready one if left out."
     )
-    architecture: Architecture = Field(default_factory=Architecture)
+    architecture: Architecture = Field(default_factory=BuiltIn)
     recipe: TrainingRecipe = Field(default_factory=TrainingRecipe)
     alias: Name | None = Field(default="production", description="Moved to the new version; null: none.")
     seed: int = Field(default=0, ge=0, lt=2**63)

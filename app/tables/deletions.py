@@ -86,6 +86,10 @@ class DeletionRequest(Stateful, Base):
         """Every target has ended, but not every one well."""
         self._move(RequestState.PARTLY_COMPLETED, actor=actor, reason=reason)
 
+    def deny(self, reason: str, *, actor: str) -> None:
+        """Refused by somebody entitled to, before anything was done; its tombstones are lifted with it."""
+        self._move(RequestState.DENIED, actor=actor, reason=reason)
+
     def cancel(self, reason: str, *, actor: str) -> None:
         """Taken back while pending; its tombstones are lifted with it."""
         self._move(RequestState.CANCELLED, actor=actor, reason=reason)
@@ -99,13 +103,13 @@ class ItemResult(StrEnum):
 
 
 class DeletionItem(Base):
-    """One thing a request names. No foreign key to samples: a request may name a hundred thousand."""
+    """One thing a request names. No foreign keys: a request may name a million."""
 
     __tablename__ = "deletion_items"
 
-    request_id: Mapped[uuid.UUID] = mapped_column(ForeignKey("deletion_requests.id"), primary_key=True)
+    request_id: Mapped[uuid.UUID] = mapped_column(primary_key=True)
     position: Mapped[int] = mapped_column(primary_key=True)
-    dataset_id: Mapped[uuid.UUID | None] = mapped_column(ForeignKey("datasets.id"))
+    dataset_id: Mapped[uuid.UUID | None]
     sample_id: Mapped[str | None]
     subject_key: Mapped[bytes | None]
     key_id: Mapped[str]
@@ -149,16 +153,18 @@ class Target(Stateful, Base):
             TargetState.RUNNING: (
                 TargetState.OPEN,
                 TargetState.AWAITING_APPROVAL,
+                TargetState.RETIRED,
                 TargetState.COMPLETED,
                 TargetState.FAILED,
             ),
             TargetState.AWAITING_APPROVAL: (
                 TargetState.RUNNING,
                 TargetState.OPEN,
+                TargetState.RETIRED,
                 TargetState.COMPLETED,
                 TargetState.FAILED,
             ),
-            TargetState.FAILED: (TargetState.OPEN,),
+            TargetState.FAILED: (TargetState.OPEN, TargetState.RETIRED),
         },
         TargetState,
     )

@@ -17,6 +17,7 @@ class JobKind(StrEnum):
     """What a job computes."""
 
     INGEST = "ingest"
+    VALIDATE = "validate"  # an uploaded model version
     TRAIN = "train"
     UNLEARN = "unlearn"
     REFERENCE = "reference"

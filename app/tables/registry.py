@@ -5,7 +5,7 @@ from __future__ import annotations
 import uuid
 from datetime import datetime
 from enum import StrEnum
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from sqlalchemy import ForeignKey, Index, UniqueConstraint
 from sqlalchemy.orm import Mapped, mapped_column
@@ -60,14 +60,23 @@ class ModelVersion(Stateful, Base):
     parent_id: Mapped[uuid.UUID | None] = mapped_column(ForeignKey("model_versions.id"))
     job_id: Mapped[uuid.UUID | None] = mapped_column(ForeignKey("jobs.id", use_alter=True))
     dataset_version_id: Mapped[uuid.UUID] = mapped_column(ForeignKey("dataset_versions.id"))
-    rows_digest: Mapped[str] = mapped_column(ForeignKey("row_sets.digest"))
+    rows_digest: Mapped[str | None] = mapped_column(ForeignKey("row_sets.digest"))  # None: not found out yet
     architecture: Mapped[Json]
     recipe: Mapped[Json | None]
     weights: Mapped[str | None]
     figures: Mapped[Json]
+    faults: Mapped[list[Any] | None]  # what validation found wrong with an upload
     created_at: Mapped[CreatedAt]
 
     __table_args__ = (UniqueConstraint("model_id", "number"),)
+
+    def become_ready(self, *, actor: str) -> None:
+        """The uploaded weights fit their architecture and were measured."""
+        self._move(VersionState.READY, actor=actor)
+
+    def fail(self, reason: str, *, actor: str) -> None:
+        """The uploaded weights cannot be used; `reason` says why."""
+        self._move(VersionState.FAILED, actor=actor, reason=reason)
 
     def supersede(self, *, actor: str) -> None:
         """The last alias moved on to another version."""

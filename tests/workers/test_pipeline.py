@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from app.jobs import params
-from app.jobs.params import Architecture, RoleShares, SharpMinMax, TrainingRecipe
+from app.jobs.params import BuiltIn, RoleShares, SharpMinMax, TrainingRecipe
 from models_store.blobs import BlobStore
 from models_store.checkpoints import pack, unpack
 from models_store.rows import RowSet
@@ -23,7 +23,7 @@ from workers.methods.registry import METHODS
 from workers.monitor import Cancelled, Silent
 from workers.spec import DataSpec, Environment, TrainOutcome, TrainSpec, UnlearnSpec, Version
 
-ARCHITECTURE = Architecture(width=0.5)
+ARCHITECTURE = BuiltIn(width=0.5)
 RECIPE = TrainingRecipe(epochs=6, precision="fp32")
 ENVIRONMENT = Environment(threads=1, device="cpu")
 

@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from app.jobs.params import Architecture, TrainingRecipe
+from app.jobs.params import BuiltIn, TrainingRecipe
 from workers.data.batches import Rows
 from workers.methods.run import Run
 from workers.monitor import Silent
@@ -31,7 +31,7 @@ def mixed(digits: Rows) -> Rows:
 @pytest.fixture(scope="session")
 def trained(mixed: Rows) -> Network:
     """A small convolutional network that has learned the digits and memorised the wrong ones."""
-    network = build(Architecture(width=0.5), 10, (8, 8, 1), torch.Generator().manual_seed(0))
+    network = build(BuiltIn(width=0.5), 10, (8, 8, 1), torch.Generator().manual_seed(0))
     fit(network, mixed, RECIPE, 0, Silent())
     return network
 

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import torch
 
-from app.jobs.params import Architecture, Retrain
+from app.jobs.params import BuiltIn, Retrain
 from workers.data.seeds import generator
 from workers.methods.retrain import retrain
 from workers.methods.run import Run
@@ -17,7 +17,7 @@ def test_it_is_training_from_scratch_on_the_rows_to_keep(start: Callable[..., Ru
     """Nothing of the original is left: the result is that of a new network trained on R, bit for bit."""
     run = start()
     trace = retrain(run, Retrain())
-    fresh = build(Architecture(width=0.5), 10, (8, 8, 1), generator(run.seed, "initialise"))
+    fresh = build(BuiltIn(width=0.5), 10, (8, 8, 1), generator(run.seed, "initialise"))
     expected = fit(fresh, run.retain, run.recipe, run.seed, Silent())
     for name, tensor in run.network.state_dict().items():
         assert torch.equal(tensor, fresh.state_dict()[name]), name

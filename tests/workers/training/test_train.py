@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from app.jobs.params import Architecture, Asam, Objective, Plain, Sam, TrainingRecipe
+from app.jobs.params import Asam, BuiltIn, Objective, Plain, Sam, TrainingRecipe
 from workers.data.batches import Batches, Rows
 from workers.data.seeds import derived_seed
 from workers.monitor import Cancelled, Monitor, Silent
@@ -20,7 +20,7 @@ from workers.training.train import fit
 def _fit(
     rows: Rows, monitor: Monitor | None = None, seed: int = 0, **recipe: Any
 ) -> tuple[dict[str, Tensor], Trace]:
-    network = build(Architecture(width=0.25), 10, (8, 8, 1), torch.Generator().manual_seed(seed))
+    network = build(BuiltIn(width=0.25), 10, (8, 8, 1), torch.Generator().manual_seed(seed))
     given = {"epochs": 3, "batch_size": 32, "precision": "fp32", **recipe}
     trace = fit(network, rows, TrainingRecipe(**given), seed, monitor or Silent())
     return network.state_dict(), trace
@@ -32,7 +32,7 @@ def _same(one: dict[str, Tensor], other: dict[str, Tensor]) -> bool:
 
 def test_it_learns_the_digits(digits: Rows) -> None:
     """A small network fits 160 real digits, and the curve shows it, an entry an epoch."""
-    network = build(Architecture(), 10, (8, 8, 1), torch.Generator().manual_seed(0))
+    network = build(BuiltIn(), 10, (8, 8, 1), torch.Generator().manual_seed(0))
     recipe = TrainingRecipe(epochs=15, batch_size=32, precision="fp32")
     trace = fit(network, digits, recipe, 0, Silent())
     assert accuracy(network, digits)["correct"] >= 155
@@ -45,7 +45,7 @@ def test_it_learns_the_digits(digits: Rows) -> None:
 def test_it_follows_the_recipe(digits: Rows, nesterov: bool) -> None:
     """Two epochs agree with PyTorch's own optimiser and a plain loop over the same batches and rates."""
     fitted, _ = _fit(digits, epochs=2, nesterov=nesterov, warmup_share=0.2, augmentation="flip")
-    network = build(Architecture(width=0.25), 10, (8, 8, 1), torch.Generator().manual_seed(0)).train()
+    network = build(BuiltIn(width=0.25), 10, (8, 8, 1), torch.Generator().manual_seed(0)).train()
     network.normalise_by(digits.images)
     batches = Batches(digits, batch_size=32, augmentation="flip", seed=derived_seed(0, "train"))
     sgd = torch.optim.SGD(network.parameters(), momentum=0.9, nesterov=nesterov, weight_decay=5e-4)

@@ -1,0 +1,111 @@
+"""Typed parameters of every reader, network, objective and unlearning method, with their costs and sources.
+
+Frozen standard-library dataclasses: pydantic's TypeAdapter validates them (all faults at once) and turns them
+into JSON schema for the API, and the workers take them as they are. This is the one app package that
+workers.data, workers.methods and workers.training import, so it imports nothing of these.
+"""
+
+from __future__ import annotations
+
+from app.jobs.params.methods import (
+    METHODS,
+    Finetune,
+    Iterative,
+    MethodInfo,
+    MethodParameters,
+    NegGrad,
+    Retrain,
+    SharpMinMax,
+    method_parameters,
+    method_schema,
+)
+from app.jobs.params.networks import (
+    ARCHITECTURE,
+    TORCHVISION_CLASSIFIERS,
+    Architecture,
+    BuiltIn,
+    Normalisation,
+    Plugin,
+    Torchvision,
+    architecture_schema,
+)
+from app.jobs.params.readers import (
+    READERS,
+    ROLE_SHARES,
+    ClassNames,
+    ColumnName,
+    ImageFolder,
+    Npz,
+    Parquet,
+    ParquetFile,
+    ReaderInfo,
+    ReaderOptions,
+    RoleShares,
+    SklearnDigits,
+    Split,
+    TorchvisionDataset,
+    reader_options,
+    reader_schema,
+)
+from app.jobs.params.training import RECIPE, Asam, Objective, Plain, Sam, TrainingRecipe
+from app.jobs.params.types import (
+    BatchSize,
+    NonNegative,
+    Precision,
+    Rate,
+    Schedule,
+    Share,
+    StepBudget,
+    plain_data,
+)
+
+__all__ = [
+    "ARCHITECTURE",
+    "METHODS",
+    "READERS",
+    "RECIPE",
+    "ROLE_SHARES",
+    "TORCHVISION_CLASSIFIERS",
+    "Architecture",
+    "Asam",
+    "BatchSize",
+    "BuiltIn",
+    "ClassNames",
+    "ColumnName",
+    "Finetune",
+    "ImageFolder",
+    "Iterative",
+    "MethodInfo",
+    "MethodParameters",
+    "NegGrad",
+    "NonNegative",
+    "Normalisation",
+    "Npz",
+    "Objective",
+    "Parquet",
+    "ParquetFile",
+    "Plain",
+    "Plugin",
+    "Precision",
+    "Rate",
+    "ReaderInfo",
+    "ReaderOptions",
+    "Retrain",
+    "RoleShares",
+    "Sam",
+    "Schedule",
+    "Share",
+    "SharpMinMax",
+    "SklearnDigits",
+    "Split",
+    "StepBudget",
+    "Torchvision",
+    "TorchvisionDataset",
+    "TrainingRecipe",
+    "architecture_schema",
+    "method_parameters",
+    "method_schema",
+    "plain_data",
+    "reader_options",
+    "reader_schema",
+]
