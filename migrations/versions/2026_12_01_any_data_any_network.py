@@ -219,7 +219,8 @@ def _arrange_samples_as_before() -> None:
     op.execute("ALTER TABLE samples ALTER COLUMN sample_id TYPE text")
     op.add_column("samples", sa.Column("role", sa.Text(), nullable=True))
     op.execute(
-        "UPDATE samples s SET role = e.key FROM dataset_versions v, jsonb_each_text(v.role_sets) e, row_sets b"
+        "UPDATE samples s SET role = e.key"
+        " FROM dataset_versions v, jsonb_each_text(v.role_sets) e, row_sets b"
         " WHERE v.id = s.dataset_version_id AND b.digest = e.value AND s.ordinal < 8 * length(b.bits)"
         " AND get_bit(b.bits, s.ordinal) = 1"
     )
