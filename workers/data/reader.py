@@ -1,11 +1,11 @@
-"""What every reader offers: rows to register, one by one, and images to train on."""
+"""What every reader offers: rows to register, chunk by chunk, and images to train on."""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Protocol, cast, get_args
+from typing import Protocol, get_args, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,8 +16,11 @@ from models_store.rows import RowSet
 NO_LABEL = -1  # what a missing, fractional or textual label is read as
 LARGEST_SIDE = 1024  # pixels
 SPLITS = frozenset[str](get_args(Split))
+CHUNK_ROWS = 4096
+CHUNK_BYTES = 32 * 1024 * 1024  # of images, beyond which a chunk takes no further row
 
 Images = NDArray[np.uint8]
+Shape = tuple[int, int, int]  # height, width, channels
 
 
 class DataFault(Exception):
@@ -36,32 +39,36 @@ class UnreadableImage(DataFault):
     """The bytes of one row are not an image that this reader decodes."""
 
 
-@dataclass(frozen=True)
-class Record:
-    """One row as it stands in the file: not yet judged, so a split may be unknown and an ID empty."""
-
-    ordinal: int
-    sample_id: str
-    label: int
-    split: str | None
-    subject: str | None
-    image: bytes
+class DataChanged(DataFault):
+    """Rows hold other images than when they were registered."""
 
 
 @dataclass(frozen=True)
-class Row:
-    """One row as it is registered: everything but the image, which its hash stands for."""
+class Chunk:
+    """Some rows as they stand in the file, column by column: not yet judged, so an ID may be empty.
 
-    ordinal: int
-    sample_id: str
-    label: int
-    split: Split | None
-    subject: str | None
-    content_hash: bytes
+    Attributes:
+        ordinals: int64 [n], ascending; the rows between two of them were not wanted.
+        sample_ids: Empty where the row has none.
+        labels: int64 [n], NO_LABEL where missing or not an integer.
+        splits: Any text, None where a row has none; None: no row has one.
+        subjects: Likewise.
+        images: As they are stored: encoded, or raw pixels.
+    """
+
+    ordinals: NDArray[np.int64]
+    sample_ids: Sequence[str]
+    labels: NDArray[np.int64]
+    splits: Sequence[str | None] | None
+    subjects: Sequence[str | None] | None
+    images: Sequence[bytes]
+
+    def __len__(self) -> int:
+        return len(self.ordinals)
 
 
 class Reader(Protocol):
-    """A data set at a place. Every call reads afresh and holds a few hundred images at most."""
+    """A data set at a place. Every call reads afresh and holds one chunk at a time."""
 
     @property
     def count(self) -> int:
@@ -71,61 +78,44 @@ class Reader(Protocol):
     def class_names(self) -> tuple[str, ...]:
         """The names of the classes in the order of their labels, or nothing if the data set has none."""
 
-    def records(self, wanted: RowSet | None = None) -> Iterator[Record]:
-        """The rows in ascending order: all, or those whose ordinals are wanted."""
+    def chunks(self, wanted: RowSet | None = None) -> Iterator[Chunk]:
+        """The rows in ascending order: all, or those whose ordinals are wanted.
 
-    def shape(self, image: bytes) -> tuple[int, int, int]:
-        """Height, width and channels of a record's image, without decoding it. Raises UnreadableImage."""
+        A chunk has at least one row, and at most CHUNK_ROWS rows or about CHUNK_BYTES of images. What is
+        wrong with single rows is for the caller to judge. Raises DataFault if the data cannot be read on.
+        """
+
+    def shape(self, image: bytes) -> Shape:
+        """Height, width and channels of a row's image, without decoding it. Raises UnreadableImage."""
 
     def decode(self, image: bytes) -> Images:
-        """A record's image, uint8 [H, W, C]. Raises UnreadableImage."""
+        """A row's image, uint8 [H, W, C]. Raises UnreadableImage."""
 
     def content_hash(self, image: bytes) -> bytes:
         """SHA-256 of the stored image; where the stored bytes do not say their shape, of shape and bytes."""
 
 
-def rows(reader: Reader) -> Iterator[Row]:
-    """Every row of a data set that `scan` found no fault with, in the order of the ordinals."""
-    for record in reader.records():
-        yield Row(
-            record.ordinal,
-            record.sample_id,
-            record.label,
-            cast("Split | None", record.split),
-            record.subject,
-            reader.content_hash(record.image),
-        )
+@runtime_checkable
+class RandomAccess(Protocol):
+    """A reader that fetches the image of any one row at little cost, such as one file a row."""
+
+    def image(self, ordinal: int) -> bytes:
+        """The row's image as it is stored. Raises DataFault; the row exists."""
 
 
-def load(
-    reader: Reader, wanted: RowSet, image_shape: tuple[int, int, int]
-) -> tuple[Images, NDArray[np.int64]]:
-    """Decode the wanted rows, in the order of their ordinals, into one array.
+def wanted_between(wanted: RowSet | None, start: int, end: int) -> NDArray[np.int64]:
+    """The ordinals in [start, end) that are wanted (None: all), ascending."""
+    if wanted is None:
+        return np.arange(start, end, dtype=np.int64)
+    first = start >> 3
+    piece = np.frombuffer(wanted.bits, dtype=np.uint8)[first : (end + 7) >> 3]
+    ordinals = np.flatnonzero(np.unpackbits(piece, bitorder="little")) + 8 * first
+    return ordinals[np.searchsorted(ordinals, start) : np.searchsorted(ordinals, end)]
 
-    Args:
-        reader: the data set.
-        wanted: which rows; there may be none.
-        image_shape: height, width and channels that every image was registered with.
 
-    Returns:
-        Images uint8 [n, H, W, C] and labels int64 [n].
-
-    Raises:
-        DataFault: a row is missing, does not decode, or has another shape.
-    """
-    labels = np.empty(len(wanted), dtype=np.int64)
-    images = np.empty((len(wanted), *image_shape), dtype=np.uint8)
-    found = 0
-    for record in reader.records(wanted):
-        image = _decoded(reader, record)
-        if image.shape != image_shape:
-            raise BadFormat(f"row {record.ordinal} has shape {image.shape}, not {image_shape}")
-        images[found] = image
-        labels[found] = record.label
-        found += 1
-    if found != len(wanted):
-        raise DataMissing(f"{len(wanted) - found} of {len(wanted)} wanted rows are not in the data set")
-    return images, labels
+def rows_a_chunk(bytes_a_row: int) -> int:
+    """How many rows of this size a chunk may have."""
+    return max(1, min(CHUNK_ROWS, CHUNK_BYTES // max(1, bytes_a_row)))
 
 
 def as_label(value: object) -> int:
@@ -142,10 +132,3 @@ def pixels_hash(image: bytes, shape: tuple[int, ...]) -> bytes:
     """SHA-256 of raw pixels and of their shape, which the pixels alone do not tell."""
     header = "x".join(str(side) for side in shape).encode()
     return hashlib.sha256(header + b"\0" + image).digest()
-
-
-def _decoded(reader: Reader, record: Record) -> Images:
-    try:
-        return reader.decode(record.image)
-    except UnreadableImage as fault:
-        raise UnreadableImage(f"row {record.ordinal}: {fault}") from fault
