@@ -7,7 +7,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import ClassVar
 
-from sqlalchemy import ForeignKey, Index, UniqueConstraint
+from sqlalchemy import ForeignKey, Index, UniqueConstraint, text
 from sqlalchemy.orm import Mapped, mapped_column
 
 from app.tables.base import Base, CreatedAt, Id, Ordinal, Stateful, moves, state_type
@@ -67,8 +67,13 @@ class DeletionRequest(Stateful, Base):
     extension_reason: Mapped[str | None]
     held_at: Mapped[datetime | None]
     finished_at: Mapped[datetime | None]
+    journaled_at: Mapped[datetime | None]  # when the journal last showed whether it stands
 
-    __table_args__ = (UniqueConstraint("caller_id", "external_id"), Index(None, "state", "due_at"))
+    __table_args__ = (
+        UniqueConstraint("caller_id", "external_id"),
+        Index(None, "state", "due_at"),
+        Index("ix_deletion_requests_unjournaled", "ordinal", postgresql_where=text("journaled_at IS NULL")),
+    )
 
     def begin(self, *, actor: str) -> None:
         """A job for it was claimed: from here on it cannot be taken back."""
@@ -89,10 +94,12 @@ class DeletionRequest(Stateful, Base):
     def deny(self, reason: str, *, actor: str) -> None:
         """Refused by somebody entitled to, before anything was done; its tombstones are lifted with it."""
         self._move(RequestState.DENIED, actor=actor, reason=reason)
+        self.journaled_at = None
 
     def cancel(self, reason: str, *, actor: str) -> None:
         """Taken back while pending; its tombstones are lifted with it."""
         self._move(RequestState.CANCELLED, actor=actor, reason=reason)
+        self.journaled_at = None
 
 
 class ItemResult(StrEnum):

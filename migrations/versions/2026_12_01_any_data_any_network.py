@@ -31,6 +31,15 @@ def upgrade() -> None:
     _give_tombstones_to_requests()
     for name in ("dataset_id", "request_id"):
         op.drop_constraint(f"fk_deletion_items_{name}", "deletion_items", type_="foreignkey")
+    op.add_column(
+        "deletion_requests", sa.Column("journaled_at", postgresql.TIMESTAMP(timezone=True), nullable=True)
+    )
+    op.create_index(
+        "ix_deletion_requests_unjournaled",
+        "deletion_requests",
+        ["ordinal"],
+        postgresql_where=sa.text("journaled_at IS NULL"),
+    )
     op.add_column("model_versions", sa.Column("faults", postgresql.JSONB(), nullable=True))
     op.alter_column("model_versions", "rows_digest", nullable=True)
     _set_job_kinds((_KINDS[0], "validate", *_KINDS[1:]))
@@ -138,6 +147,8 @@ def downgrade() -> None:
     """The way back. Lifted tombstones and the time of each are gone; a validating job may not be left."""
     _set_job_kinds(_KINDS)
     op.drop_column("model_versions", "faults")
+    op.drop_index("ix_deletion_requests_unjournaled", "deletion_requests")
+    op.drop_column("deletion_requests", "journaled_at")
     op.alter_column("model_versions", "rows_digest", nullable=False)
     op.create_foreign_key(
         "fk_deletion_items_dataset_id", "deletion_items", "datasets", ["dataset_id"], ["id"]

@@ -1,0 +1,92 @@
+"""Named files of JSON lines beside the blobs: what must survive the loss of the database."""
+
+from __future__ import annotations
+
+import gzip
+import os
+import tempfile
+import uuid
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import fsspec
+from fsspec.implementations.local import LocalFileSystem
+
+_SUFFIX = ".jsonl.gz"
+
+
+@dataclass(frozen=True)
+class Journal:
+    """The files below `journal` in the store at `url`; each is written whole or not at all.
+
+    Every method raises what the file system raises, an OSError in general.
+    """
+
+    url: str
+    _fs: Any = field(init=False, repr=False, compare=False)
+    _root: str = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        file_system, root = fsspec.core.url_to_fs(self.url, use_listings_cache=False)
+        object.__setattr__(self, "_fs", file_system)
+        object.__setattr__(self, "_root", f"{root.rstrip('/')}/journal")
+
+    def write(self, name: uuid.UUID, lines: Iterable[bytes]) -> None:
+        """Put these lines, none of which holds a newline, in the place of whatever has this name."""
+        draft = self._draft_folder() / f".{uuid.uuid4().hex}"
+        try:
+            with draft.open("xb") as raw, gzip.GzipFile(fileobj=raw, mode="wb", compresslevel=1) as file:
+                for line in lines:
+                    file.write(line + b"\n")
+            if self._is_local:
+                _flush(draft)
+                draft.replace(self._path(name))
+                _flush(Path(self._root))
+            else:
+                self._fs.put_file(str(draft), self._path(name))
+        finally:
+            draft.unlink(missing_ok=True)
+
+    def read(self, name: uuid.UUID) -> Iterator[bytes]:
+        """The lines. Raises FileNotFoundError."""
+        with self._fs.open(self._path(name), "rb") as stored, gzip.open(stored, "rb") as file:
+            for line in file:
+                yield line.rstrip(b"\n")
+
+    def remove(self, name: uuid.UUID) -> None:
+        """Remove the file; removing an absent one changes nothing."""
+        if self._fs.exists(self._path(name)):
+            self._fs.rm_file(self._path(name))
+
+    def names(self) -> set[uuid.UUID]:
+        """The names of all files."""
+        if not self._fs.exists(self._root):
+            return set()
+        found = (path.rsplit("/", 1)[-1] for path in self._fs.ls(self._root, detail=False))
+        return {uuid.UUID(file.removesuffix(_SUFFIX)) for file in found if file.endswith(_SUFFIX)}
+
+    def _path(self, name: uuid.UUID) -> str:
+        return f"{self._root}/{name}{_SUFFIX}"
+
+    @property
+    def _is_local(self) -> bool:
+        return isinstance(self._fs, LocalFileSystem)
+
+    def _draft_folder(self) -> Path:
+        """Beside its place, where a rename puts it there; for an object store anywhere."""
+        if not self._is_local:
+            return Path(tempfile.gettempdir())
+        folder = Path(self._root)
+        folder.mkdir(parents=True, exist_ok=True)
+        return folder
+
+
+def _flush(path: Path) -> None:
+    """Have the file's content, or the folder's names, reach the disk."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
