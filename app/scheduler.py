@@ -1,4 +1,4 @@
-"""One loop that moves everything on: sweep, plan, publish, relay. Of several, one works, the others wait."""
+"""One loop that moves everything on: sweep, plan, publish, relay, keep the journal. Of several, one works, the others wait."""
 
 from __future__ import annotations
 
@@ -17,13 +17,15 @@ from sqlalchemy.orm import Session
 from app import queue
 from app.config import Settings, settings
 from app.db import engine, transaction
-from app.deletions import planner
+from app.deletions import journal, planner
 from app.events import service as events
 from app.jobs import service as jobs
 from app.reports import publisher
+from models_store.journal import Journal
 
 log = structlog.get_logger(__name__)
 _LOCK = 0x73636865  # the advisory lock of the one scheduler at work
+_JOURNAL_BATCH = 20  # files written in one transaction
 _BATCH = 100  # the most rows a step handles in one turn
 _RETRY_FAULTY_SECONDS = 60.0
 
@@ -39,7 +41,7 @@ class Scheduler:
         """One round of all steps. A step that fails is logged and does not keep the others from working."""
         patience = time.monotonic() - _RETRY_FAULTY_SECONDS
         self._faulty = {row: at for row, at in self._faulty.items() if at > patience}
-        for step in (self.sweep, self.plan, self.publish, self.relay):
+        for step in (self.sweep, self.plan, self.publish, self.relay, self.write_journal):
             self._guarded(step)
 
     def sweep(self) -> None:
@@ -94,6 +96,11 @@ class Scheduler:
                         log.warning("broker_unreachable")
                         return
                 events.mark_published(message)
+
+    def write_journal(self) -> None:
+        """Show in the store which requests stand, for a database that has to be restored."""
+        with transaction() as session:
+            journal.catch_up(session, Journal(self.config.store), limit=_JOURNAL_BATCH)
 
     def _guarded(self, step: Callable[[], None]) -> None:
         try:

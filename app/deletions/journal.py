@@ -12,7 +12,6 @@ import uuid
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
-from typing import Any
 
 from sqlalchemy import select
 from sqlalchemy.orm import Session
@@ -39,7 +38,7 @@ class Terms:
 
 @dataclass(frozen=True)
 class Mark:
-    """One tombstone as the journal has it; keyed hashes in hexadecimal."""
+    """One tombstone: a line of the journal is these values in this order, since there may be a million."""
 
     number: int
     dataset_id: str
@@ -88,24 +87,26 @@ def _lines(session: Session, request: DeletionRequest) -> Iterator[bytes]:
     )
     yield json.dumps(asdict(terms)).encode()
     marks = (
-        select(Tombstone, Dataset.name)
+        select(
+            Tombstone.number,
+            Tombstone.dataset_id,
+            Dataset.name,
+            Tombstone.sample_key,
+            Tombstone.subject_key,
+            Tombstone.content_key,
+            Tombstone.key_id,
+        )
         .join(Dataset, Dataset.id == Tombstone.dataset_id)
         .where(Tombstone.request_id == request.id)
         .order_by(Tombstone.number)
         .execution_options(yield_per=5_000)
     )
-    for tombstone, dataset in session.execute(marks):
-        yield json.dumps(_mark(tombstone, dataset)).encode()
-        session.expunge(tombstone)
+    for mark in session.execute(marks):
+        yield json.dumps([_plain(value) for value in mark]).encode()
 
 
-def _mark(tombstone: Tombstone, dataset: str) -> list[Any]:
-    """The values of a Mark, without their names: there may be a million."""
-    keys = (tombstone.sample_key, tombstone.subject_key, tombstone.content_key)
-    return [
-        tombstone.number,
-        str(tombstone.dataset_id),
-        dataset,
-        *(key.hex() if key is not None else None for key in keys),
-        tombstone.key_id,
-    ]
+def _plain(value: object) -> object:
+    """Keys in hexadecimal, IDs as text."""
+    if isinstance(value, bytes):
+        return value.hex()
+    return str(value) if isinstance(value, uuid.UUID) else value
