@@ -11,7 +11,7 @@ help:  ## Print this help
 
 $(INSTALLED): pyproject.toml
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[worker,embedded,dev]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[worker,embedded,s3,dev]'
 	@touch $@
 
 install: $(INSTALLED)  ## Create .venv and install Expunge with everything it needs

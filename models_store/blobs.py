@@ -63,9 +63,11 @@ class Draft:
     def write(self, chunk: bytes) -> None:
         """Append to the draft. Raises StoreUnavailable."""
         rest = memoryview(chunk)
-        with _reaching():
+        try:
             while rest:
                 rest = rest[self._file.write(rest) :]
+        except OSError as error:
+            raise _unavailable(error) from error
         self._hash.update(chunk)
         self.size += len(chunk)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -41,17 +42,20 @@ class ObjectBackend:
 
     def open(self, digest: str) -> BinaryIO:
         """The object, fetched part by part as it is read."""
-        file: BinaryIO = self._fs.open(self._place(digest), "rb", block_size=_PART_BYTES)
+        with self._root_exists():
+            file: BinaryIO = self._fs.open(self._place(digest), "rb", block_size=_PART_BYTES)
         return file
 
     def find(self, digest: str) -> Blob:
         """The object's size and time."""
-        return self._described(self._fs.info(self._place(digest)))
+        with self._root_exists():
+            return self._described(self._fs.info(self._place(digest)))
 
     def delete(self, digest: str, *, unless_modified_since: datetime | None) -> bool:
         """Remove the object."""
         try:
-            if unless_modified_since is not None and self.find(digest).modified >= unless_modified_since:
+            found = self.find(digest)
+            if unless_modified_since is not None and found.modified >= unless_modified_since:
                 return False
             self._fs.rm_file(self._place(digest))
         except FileNotFoundError:
@@ -68,10 +72,22 @@ class ObjectBackend:
 
     def _listed(self, folder: str) -> list[dict[str, Any]]:
         try:
-            entries: list[dict[str, Any]] = self._fs.ls(folder, detail=True)
-        except FileNotFoundError:  # what has no object in it does not exist
+            with self._root_exists():
+                entries: list[dict[str, Any]] = self._fs.ls(folder, detail=True)
+        except FileNotFoundError:  # a folder is there as long as an object is in it
             return []
         return entries
+
+    @contextmanager
+    def _root_exists(self) -> Iterator[None]:
+        """What is missing in a bucket that is missing itself is no missing object."""
+        try:
+            yield
+        except FileNotFoundError:
+            bucket = self._root.partition("/")[0]
+            if not self._fs.exists(bucket):
+                raise OSError(f"there is no bucket {bucket}, or it may not be seen") from None
+            raise
 
     def _described(self, entry: dict[str, Any]) -> Blob:
         modified = entry.get("LastModified") or self._fs.modified(entry["name"])

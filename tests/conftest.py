@@ -14,4 +14,5 @@ pytest_plugins = [
     "tests.fixtures.api",
     "tests.fixtures.world",
     "tests.fixtures.concurrency",
+    "tests.fixtures.s3",
 ]
