@@ -6,11 +6,11 @@ import hashlib
 import os
 import subprocess
 import sys
-import threading
+import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -293,36 +293,51 @@ def _make_old(root: Path, digest: str) -> None:
 
 
 def test_storing_again_renews_the_time(tmp_path: Path) -> None:
-    """So that a collector of old garbage sees that somebody has use for the blob."""
+    """A collector of old garbage sees that somebody has use for the blob, however long it took to write."""
     store = BlobStore(str(tmp_path))
     digest = store.put(b"x")
     _make_old(tmp_path, digest)
-    store.put(b"x")
+    with store.draft() as draft:
+        draft.write(b"x")
+        os.utime(draft.path, (_LONG_AGO, _LONG_AGO))
+        draft.keep()
     assert not store.delete(digest, unless_modified_since=datetime.now(UTC) - timedelta(hours=1))
 
 
-def test_nothing_is_removed_between_storing_and_reading(tmp_path: Path) -> None:
-    """While a collector removes the old blob over and over, each storing of it lasts."""
+class _Interrupted(datetime):
+    """A time limit at whose comparison something else happens first."""
+
+    before: Callable[[], None]
+
+    def __gt__(self, other: date) -> bool:
+        self.before()
+        return isinstance(other, datetime) and super().__gt__(other)
+
+
+def _awaited(file: Path) -> bool:
+    """Whether anybody waits for a lock on the file."""
+    inode = f":{file.stat().st_ino} "
+    return any("->" in line and inode in line for line in Path("/proc/locks").read_text().splitlines())
+
+
+def test_nothing_is_stored_between_the_look_and_the_removal(tmp_path: Path) -> None:
+    """Whoever stores an old blob again just when it is collected waits, and then it is there."""
     store = BlobStore(str(tmp_path))
-    limit, done = datetime.now(UTC) - timedelta(hours=1), threading.Event()
     digest = store.put(b"x")
-
-    def collect() -> int:
-        removed = 0
-        while not done.is_set():
-            removed += store.delete(digest, unless_modified_since=limit)
-        return removed
-
+    _make_old(tmp_path, digest)
+    limit = _Interrupted.now(UTC) - timedelta(hours=1)
     with ThreadPoolExecutor(1) as pool:
-        removed = pool.submit(collect)
-        try:
-            for _ in range(300):
-                _make_old(tmp_path, digest)
-                store.put(b"x")
-                assert store.has(digest)
-        finally:
-            done.set()
-    assert removed.result() > 0
+        storing: list[Future[str]] = []
+
+        def store_again() -> None:
+            storing.append(pool.submit(store.put, b"x"))
+            while not storing[0].done() and not _awaited(tmp_path / "lock"):
+                time.sleep(0.01)
+
+        limit.before = store_again
+        assert store.delete(digest, unless_modified_since=limit)
+        assert storing[0].result() == digest
+    assert store.has(digest)
 
 
 # --- stores that cannot be used ---------------------------------------------------------------------
