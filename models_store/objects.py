@@ -11,8 +11,8 @@ from typing import Any, BinaryIO
 
 from models_store.backend import Blob, is_digest
 
-# Read and sent at once; times 10,000 parts it is also the largest blob: 156 GiB.
-_PART_BYTES = 16 * 1024 * 1024
+# Read and sent at once; times 10,000 parts it is also the largest blob: 78 GiB.
+_PART_BYTES = 8 * 1024 * 1024
 
 
 class ObjectBackend:
