@@ -36,6 +36,12 @@ class RowSet:
         return cls(bytes(bits.rstrip(b"\0")))
 
     @classmethod
+    def below(cls, count: int) -> RowSet:
+        """The first `count` rows: 0, 1, … count - 1."""
+        whole, rest = divmod(count, 8)
+        return cls(b"\xff" * whole + (bytes([(1 << rest) - 1]) if rest else b""))
+
+    @classmethod
     def _of_integer(cls, value: int) -> RowSet:
         return cls(value.to_bytes((value.bit_length() + 7) // 8, "little"))
 

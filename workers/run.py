@@ -143,7 +143,7 @@ def _audit(desk: Desk, spec: UnlearnSpec) -> None:
 
 
 def _ingest(desk: Desk) -> None:
-    ingest.ingest(desk.lease, desk.monitor, actor=desk.actor)
+    ingest.ingest(desk.lease, desk.store, desk.monitor, actor=desk.actor)
 
 
 KINDS: Mapping[JobKind, Callable[[Desk], None]] = {

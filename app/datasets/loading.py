@@ -1,128 +1,246 @@
-"""Loading a registered data set's rows: COPY into a bare table, index, attach as a partition."""
+"""Loading a registered data set's rows: COPY into a bare table, index, attach as a partition.
+
+All of it happens in one transaction of the caller's. Until `attach` nothing that others see is locked or
+changed, however long the rows take; if the transaction ends early, no trace is left.
+"""
 
 from __future__ import annotations
 
 import uuid
-from collections import Counter
-from collections.abc import Iterable
+from array import array
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from struct import Struct
 from typing import Any
 
-from psycopg import Connection
-from sqlalchemy import insert, select
+from psycopg import Connection, sql
+from psycopg.errors import UniqueViolation
+from sqlalchemy import any_, literal, select
+from sqlalchemy.dialects.postgresql import ARRAY, UUID
 from sqlalchemy.orm import Session
 
+from app.datasets import rows as row_sets
 from app.datasets import tombstones
-from app.datasets.tombstones import Watch
 from app.pseudonyms import Pseudonyms
-from app.tables import Dataset, DatasetVersion, TombstonedRow
+from app.tables import Dataset, DatasetVersion, Tombstone
+from models_store.rows import RowSet
+
+_MOST_REPEATS = 20
+_SESSION = {
+    "statement_timeout": "0",
+    "synchronous_commit": "on",
+    "maintenance_work_mem": "256MB",
+    "max_parallel_maintenance_workers": "2",
+}
+
+# PostgreSQL's binary COPY format: a header, tuples of (length, value), an end (manual, "COPY").
+_COPY_HEADER = b"PGCOPY\n\xff\r\n\0" + bytes(8)
+_COPY_END = b"\xff\xff"
+_NULL = b"\xff\xff\xff\xff"
+_ROW_HEAD = Struct("!hi16siii")  # 6 columns, data set version, ordinal, length of the sample ID
+_ROW_TAIL = Struct("!ihi32s")  # label, content hash
+_KEY = Struct("!i32s")  # subject key
+_COVERED = Struct("!hi16siii16s")  # 3 columns: data set version, ordinal, request
 
 
 @dataclass(frozen=True)
-class LoadedRow:
-    """One row as the reader gave it, and the role it was drawn for."""
+class Block:
+    """Some rows as the reader gave them, column by column; no row has an empty ID or a label of 2^15."""
 
-    ordinal: int
-    sample_id: str
-    role: str
-    label: int
-    content_hash: bytes
-    subject: str | None
+    ordinals: Sequence[int]
+    sample_ids: Sequence[str]
+    labels: Sequence[int]
+    content_hashes: Sequence[bytes]
+    subjects: Sequence[str | None] | None
 
 
 @dataclass(frozen=True)
-class Shape:
+class Repeats:
+    """Rows whose sample ID an earlier row has: how many, and of the first few both ordinals."""
+
+    count: int = 0
+    first: tuple[tuple[int, int], ...] = ()  # (the row, the first row with its ID)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Facts:
     """What was found out about the data set while its rows were read."""
 
     num_classes: int
     image_shape: tuple[int, int, int]
-    class_names: list[str] | None
+    class_names: Sequence[str] | None
+    roles: Mapping[str, RowSet]
+    manifest: str
 
 
-def load(
-    session: Session,
-    version_id: uuid.UUID,
-    rows: Iterable[LoadedRow],
-    *,
-    shape: Shape,
-    names: Pseudonyms,
-    actor: str,
-) -> DatasetVersion:
-    """Load all rows and make the version ready, in the caller's transaction; repeatable after a crash.
+class Loading:
+    """The rows of one data set version on their way into the database: `copy`, `index`, `attach`.
 
     Rows that fall under a tombstone are loaded (a report must be able to name them) but quarantined: they
     are covered by it from the first moment, so nothing ever trains on them.
     """
-    version = session.scalars(
-        select(DatasetVersion).where(DatasetVersion.id == version_id).with_for_update()
-    ).one()
-    guard = tombstones.watch(session, version.dataset_id)
-    roles: Counter[str] = Counter()
-    covered: list[dict[str, Any]] = []
-    table = f"samples_{version_id.hex}"
-    _copy(session, table, _prepared(version, rows, names, guard, roles, covered))
-    _attach(session, table, version_id)
-    if covered:
-        session.execute(insert(TombstonedRow), covered)
-    # Requests accepted from here on wait for this lock and then see the new version.
-    session.scalars(select(Dataset.id).where(Dataset.id == version.dataset_id).with_for_update()).one()
-    tombstones.catch_up(session, version.dataset_id, version.id, known=guard)
-    version.row_count = roles.total()
-    version.role_counts = {**roles, "quarantined": len({row["ordinal"] for row in covered})}
-    version.num_classes, version.image_shape = shape.num_classes, list(shape.image_shape)
-    version.class_names = list(shape.class_names) if shape.class_names else None
-    version.key_id = names.key_id
-    version.ready_at = datetime.now(UTC)
-    version.become_ready(actor=actor)
-    return version
+
+    def __init__(self, session: Session, version_id: uuid.UUID, names: Pseudonyms) -> None:
+        self._session = session
+        self._version_id = version_id
+        self._names = names
+        self._table = f"samples_{version_id.hex}"
+        self._dataset_id = session.scalars(
+            select(DatasetVersion.dataset_id).where(DatasetVersion.id == version_id)
+        ).one()
+        self._guard = tombstones.watch(session, self._dataset_id)
+        self._covered = _Covered()
+
+    def copy(self, blocks: Iterable[Block]) -> None:
+        """Copy all rows into a new table that nobody else sees."""
+        with self._driver.cursor() as cursor:
+            for name, value in _SESSION.items():
+                cursor.execute(f"SET LOCAL {name} = '{value}'")
+            cursor.execute(
+                f"CREATE TABLE {self._table} (LIKE samples INCLUDING DEFAULTS,"
+                f" CHECK (dataset_version_id = '{self._version_id}'))"  # attaching need not look at the rows
+            )
+            columns = "dataset_version_id, ordinal, sample_id, label, content_hash, subject_key"
+            with cursor.copy(f"COPY {self._table} ({columns}) FROM STDIN (FORMAT BINARY, FREEZE)") as copy:
+                copy.write(_COPY_HEADER)
+                for block in blocks:
+                    copy.write(self._encoded(block))
+                copy.write(_COPY_END)
+
+    def index(self) -> Repeats:
+        """Index the table as `samples` is indexed, unless sample IDs are repeated: then say where."""
+        try:
+            with self._session.begin_nested():
+                self._execute(f"ALTER TABLE {self._table} ADD UNIQUE (sample_id, dataset_version_id)")
+        except UniqueViolation:
+            return self._repeats()
+        self._execute(f"ALTER TABLE {self._table} ADD PRIMARY KEY (dataset_version_id, ordinal)")
+        self._execute(f"CREATE INDEX ON {self._table} (content_hash)")
+        self._execute(f"CREATE INDEX ON {self._table} (subject_key) WHERE subject_key IS NOT NULL")
+        self._execute(f"ANALYZE {self._table}")
+        return Repeats()
+
+    def attach(self, facts: Facts, *, actor: str) -> DatasetVersion:
+        """Make the rows part of `samples` and the version ready; its rows by role are counted and kept."""
+        session = self._session
+        version = session.get_one(DatasetVersion, self._version_id, with_for_update=True)
+        self._execute(
+            f"ALTER TABLE samples ATTACH PARTITION {self._table} FOR VALUES IN ('{self._version_id}')"
+        )
+        # Requests accepted from here on wait for this lock and then see the new version.
+        session.scalars(select(Dataset.id).where(Dataset.id == self._dataset_id).with_for_update()).one()
+        self._cover()
+        tombstones.catch_up(session, self._dataset_id, self._version_id, known=self._guard)
+        quarantined = row_sets.tombstoned(session, self._version_id)
+        version.row_count = sum(map(len, facts.roles.values()))
+        version.role_counts = {role: len(rows) for role, rows in facts.roles.items() if len(rows)}
+        version.role_counts["quarantined"] = len(quarantined)
+        version.role_sets = {role: row_sets.keep(session, rows) for role, rows in facts.roles.items()}
+        version.num_classes, version.image_shape = facts.num_classes, list(facts.image_shape)
+        version.class_names = list(facts.class_names) if facts.class_names else None
+        version.manifest = facts.manifest
+        version.key_id = self._names.key_id
+        version.ready_at = datetime.now(UTC)
+        version.become_ready(actor=actor)
+        return version
+
+    def _encoded(self, block: Block) -> bytes:
+        """The rows in the format of COPY; those under a tombstone are noted on the way."""
+        keys = self._subject_keys(block)
+        if any(self._guard):
+            self._note_hits(block, keys)
+        version = self._version_id.bytes
+        columns = (block.ordinals, block.sample_ids, block.labels, block.content_hashes, keys)
+        pieces: list[bytes] = []
+        for ordinal, sample_id, label, content_hash, key in zip(*columns, strict=True):
+            name = sample_id.encode()
+            pieces += (
+                _ROW_HEAD.pack(6, 16, version, 4, ordinal, len(name)),
+                name,
+                _ROW_TAIL.pack(2, label, 32, content_hash),
+                _NULL if key is None else _KEY.pack(32, key),
+            )
+        return b"".join(pieces)
+
+    def _subject_keys(self, block: Block) -> Sequence[bytes | None]:
+        """Each row's keyed hash; people come many times, and each is hashed once a block."""
+        if block.subjects is None:
+            return [None] * len(block.ordinals)
+        key_of = {name: None if name is None else self._names.subject(name) for name in set(block.subjects)}
+        return [key_of[name] for name in block.subjects]
+
+    def _note_hits(self, block: Block, subject_keys: Sequence[bytes | None]) -> None:
+        names, dataset_id = self._names, self._dataset_id
+        columns = (block.ordinals, block.sample_ids, block.content_hashes, subject_keys)
+        for ordinal, sample_id, content_hash, subject_key in zip(*columns, strict=True):
+            requests = self._guard.hits(
+                names.sample(dataset_id, sample_id), subject_key, names.content(content_hash)
+            )
+            for request_id in requests:
+                self._covered.add(ordinal, request_id)
+
+    def _repeats(self) -> Repeats:
+        with self._driver.cursor() as cursor:
+            cursor.execute(
+                sql.SQL(
+                    "SELECT ordinal, first, count(*) OVER () FROM (SELECT ordinal, min(ordinal) OVER"
+                    " (PARTITION BY sample_id) AS first FROM {}) AS named"
+                    " WHERE ordinal > first ORDER BY ordinal LIMIT {}"
+                ).format(sql.Identifier(self._table), _MOST_REPEATS)
+            )
+            found = cursor.fetchall()
+        return Repeats(found[0][2], tuple((ordinal, first) for ordinal, first, _ in found))
+
+    def _cover(self) -> None:
+        """Quarantine the rows under tombstones that stand, now that no request of the data set can move."""
+        requests = literal(self._covered.requests, ARRAY(UUID))
+        standing = set(
+            self._session.scalars(
+                select(Tombstone.request_id.distinct()).where(Tombstone.request_id == any_(requests))
+            )
+        )
+        with (
+            self._driver.cursor() as cursor,
+            cursor.copy(
+                "COPY tombstoned_rows (dataset_version_id, ordinal, request_id) FROM STDIN (FORMAT BINARY)"
+            ) as copy,
+        ):
+            copy.write(_COPY_HEADER)
+            for ordinal, request_id in self._covered:
+                if request_id in standing:
+                    copy.write(_COVERED.pack(3, 16, self._version_id.bytes, 4, ordinal, 16, request_id.bytes))
+            copy.write(_COPY_END)
+
+    def _execute(self, statement: str) -> None:
+        self._driver.execute(statement)
+
+    @property
+    def _driver(self) -> Connection[Any]:
+        """The psycopg connection beneath the session, for COPY."""
+        driver = self._session.connection().connection.dbapi_connection
+        if not isinstance(driver, Connection):
+            raise TypeError("the database driver is psycopg")
+        return driver
 
 
-def _prepared(
-    version: DatasetVersion,
-    rows: Iterable[LoadedRow],
-    names: Pseudonyms,
-    guard: Watch,
-    roles: Counter[str],
-    covered: list[dict[str, Any]],
-) -> Iterable[tuple[Any, ...]]:
-    """The rows as COPY wants them; counts roles and notes the rows under tombstones on the way."""
-    unguarded = not guard.ids
-    for row in rows:
-        subject = names.subject(row.subject) if row.subject is not None else None
-        roles[row.role] += 1
-        if not unguarded:
-            sample, content = names.sample(version.dataset_id, row.sample_id), names.content(row.content_hash)
-            covered += [
-                {"dataset_version_id": version.id, "ordinal": row.ordinal, "tombstone_id": mark}
-                for mark in guard.hits(sample, subject, content)
-            ]
-        yield (version.id, row.ordinal, row.sample_id, row.role, row.label, row.content_hash, subject)
+class _Covered:
+    """Pairs of a row and a request whose tombstone covers it, in 8 bytes each."""
 
+    def __init__(self) -> None:
+        self._numbers: dict[uuid.UUID, int] = {}
+        self._ordinals = array("i")
+        self._requests = array("i")
 
-def _copy(session: Session, table: str, rows: Iterable[tuple[Any, ...]]) -> None:
-    with _driver(session).cursor() as cursor:
-        cursor.execute(f"CREATE TABLE {table} (LIKE samples INCLUDING DEFAULTS)")
-        with cursor.copy(f"COPY {table} FROM STDIN WITH (FORMAT BINARY)") as copy:
-            copy.set_types(["uuid", "int4", "text", "text", "int2", "bytea", "bytea"])
-            for row in rows:
-                copy.write_row(row)
+    @property
+    def requests(self) -> list[uuid.UUID]:
+        return list(self._numbers)
 
+    def add(self, ordinal: int, request_id: uuid.UUID) -> None:
+        self._ordinals.append(ordinal)
+        self._requests.append(self._numbers.setdefault(request_id, len(self._numbers)))
 
-def _attach(session: Session, table: str, version_id: uuid.UUID) -> None:
-    """Index the loaded table as `samples` is indexed, then attach it without another scan."""
-    with _driver(session).cursor() as cursor:
-        cursor.execute(f"ALTER TABLE {table} ADD PRIMARY KEY (dataset_version_id, ordinal)")
-        cursor.execute(f"ALTER TABLE {table} ADD UNIQUE (dataset_version_id, sample_id)")
-        cursor.execute(f"CREATE INDEX ON {table} (dataset_version_id, subject_key)")
-        cursor.execute(f"ALTER TABLE {table} ADD CHECK (dataset_version_id = '{version_id}')")
-        cursor.execute(f"ALTER TABLE samples ATTACH PARTITION {table} FOR VALUES IN ('{version_id}')")
-        cursor.execute(f"ANALYZE {table}")
-
-
-def _driver(session: Session) -> Connection[Any]:
-    """The psycopg connection beneath the session, for COPY."""
-    driver = session.connection().connection.dbapi_connection
-    if not isinstance(driver, Connection):
-        raise TypeError("the database driver is psycopg")
-    return driver
+    def __iter__(self) -> Iterator[tuple[int, uuid.UUID]]:
+        requests = self.requests
+        for ordinal, number in zip(self._ordinals, self._requests, strict=True):
+            yield ordinal, requests[number]

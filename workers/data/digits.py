@@ -12,7 +12,7 @@ from sklearn.datasets import load_digits
 
 from app.jobs.params import SklearnDigits
 from models_store.rows import RowSet
-from workers.data.reader import BadFormat, Images, Record, pixels_hash
+from workers.data.reader import BadFormat, Chunk, Images, Shape, pixels_hash, wanted_between
 
 _CONTRIBUTORS = 60
 _ROWS_OF_A_MISLABELLER = 18  # seven of them train on 63 rows: 5% of the default training rows
@@ -44,21 +44,25 @@ class DigitsReader:
     def count(self) -> int:
         return len(self._table.labels)
 
-    def records(self, wanted: RowSet | None = None) -> Iterator[Record]:
+    def chunks(self, wanted: RowSet | None = None) -> Iterator[Chunk]:
         table = self._table
-        for ordinal in range(self.count) if wanted is None else wanted:
-            if ordinal >= self.count:
-                return
-            yield Record(
-                ordinal,
-                f"digits-{ordinal:04d}",
-                int(table.labels[ordinal]),
-                table.splits[ordinal],
-                table.subjects[ordinal],
-                table.images[ordinal].tobytes(),
+        ordinals = wanted_between(wanted, 0, self.count)
+        if len(ordinals):
+            places = ordinals.tolist()
+            yield Chunk(
+                ordinals,
+                [f"digits-{ordinal:04d}" for ordinal in places],
+                table.labels[ordinals],
+                [table.splits[ordinal] for ordinal in places],
+                [table.subjects[ordinal] for ordinal in places],
+                [self.image(ordinal) for ordinal in places],
             )
 
-    def shape(self, image: bytes) -> tuple[int, int, int]:  # noqa: ARG002 - every image has the same
+    def image(self, ordinal: int) -> bytes:
+        pixels: bytes = self._table.images[ordinal].tobytes()
+        return pixels
+
+    def shape(self, image: bytes) -> Shape:  # noqa: ARG002 - every image has the same
         return (8, 8, 1)
 
     def decode(self, image: bytes) -> Images:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
+import os
 import zipfile
 import zlib
-from collections.abc import Iterator
-from functools import cached_property
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
@@ -18,30 +19,35 @@ from app.jobs.params import Npz
 from models_store.rows import RowSet
 from workers.data.reader import (
     LARGEST_SIDE,
+    NO_LABEL,
     BadFormat,
+    Chunk,
     DataMissing,
     Images,
-    Record,
-    as_label,
-    as_text,
+    Shape,
     pixels_hash,
+    rows_a_chunk,
+    wanted_between,
 )
 
-_LARGEST_COLUMN = 2**31  # bytes of labels, IDs, subjects or splits that are held at once
+_COLUMNS = ("y", "ids", "subjects", "split")  # beside the images, "x"
+_LARGEST_VALUE = 65_536  # bytes of one label, ID, subject or split
 _TORN = (EOFError, OSError, zipfile.BadZipFile, zlib.error)
 _HEADERS = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}
+_LOCAL_HEADER = 30  # bytes of a zip archive before a member's name; its last four tell what follows
 
 
-class _Header(NamedTuple):
+class _Array(NamedTuple):
+    """One array of the file: what its header says, and how many bytes the header takes."""
+
+    name: str
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
+    header_bytes: int
 
-
-class _Columns(NamedTuple):
-    labels: NDArray[Any]
-    ids: NDArray[Any] | None
-    subjects: NDArray[Any] | None
-    splits: NDArray[Any] | None
+    @property
+    def row_bytes(self) -> int:
+        return self.dtype.itemsize * math.prod(self.shape[1:])
 
 
 class NpzReader:
@@ -52,8 +58,12 @@ class NpzReader:
         self.class_names = options.class_names
         if not self._path.is_file():
             raise DataMissing("there is no file at the location")
-        with self._opened() as archive, _member(archive, "x") as stream:
-            self._images = _image_header(_header(stream, "x"))
+        with self._opened() as archive:
+            self._images = _checked_images(_described(archive, "x"))
+            names = [name for name in _COLUMNS if f"{name}.npy" in archive.namelist()]
+            self._columns = [_checked_column(_described(archive, name), self.count) for name in names]
+        if "y" not in names:
+            raise BadFormat("the file has no array 'y'")
         height, width, *channels = self._images.shape[1:]
         self._shape = (height, width, channels[0] if channels else 1)
 
@@ -61,13 +71,26 @@ class NpzReader:
     def count(self) -> int:
         return self._images.shape[0]
 
-    def records(self, wanted: RowSet | None = None) -> Iterator[Record]:
-        columns = self._columns
-        for ordinal, image in enumerate(self._pixels()):
-            if wanted is None or ordinal in wanted:
-                yield _record(ordinal, image, columns)
+    def chunks(self, wanted: RowSet | None = None) -> Iterator[Chunk]:
+        end = self.count if wanted is None else min(self.count, 8 * len(wanted.bits))
+        arrays = [self._images, *self._columns]
+        step = rows_a_chunk(sum(array.row_bytes for array in arrays))
+        with self._opened() as archive, ExitStack() as stack:
+            streams = [stack.enter_context(_Stream(archive, array)) for array in arrays]
+            for start in range(0, end, step):
+                rows = min(step, end - start)
+                ordinals = wanted_between(wanted, start, start + rows)
+                if len(ordinals):
+                    values = {stream.name: stream.read(rows) for stream in streams}
+                    yield self._chunk(values, ordinals, ordinals - start)
+                else:
+                    for stream in streams:
+                        stream.skip(rows)
+            if wanted is None:
+                for stream in streams:
+                    stream.finish()
 
-    def shape(self, image: bytes) -> tuple[int, int, int]:  # noqa: ARG002 - every image has the same
+    def shape(self, image: bytes) -> Shape:  # noqa: ARG002 - every image has the same
         return self._shape
 
     def decode(self, image: bytes) -> Images:
@@ -76,44 +99,105 @@ class NpzReader:
     def content_hash(self, image: bytes) -> bytes:
         return pixels_hash(image, self._shape)
 
-    def _pixels(self) -> Iterator[bytes]:
-        """Every image's pixels in turn, read as a stream."""
-        size = math.prod(self._shape)
-        with self._opened() as archive, _member(archive, "x") as stream:
-            _header(stream, "x")
-            for _ in range(self.count):
-                yield _exactly(stream, size)
-
-    @cached_property
-    def _columns(self) -> _Columns:
-        with self._opened() as archive:
-            labels = self._column(archive, "y")
-            if labels is None:
-                raise BadFormat("the file has no array 'y'")
-            ids, subjects, splits = (self._column(archive, name) for name in ("ids", "subjects", "split"))
-        return _Columns(labels, ids, subjects, splits)
-
-    def _column(self, archive: zipfile.ZipFile, name: str) -> NDArray[Any] | None:
-        """One small array, its size checked before it is allocated; None if the file has no such array."""
-        if f"{name}.npy" not in archive.namelist():
-            return None
-        with _member(archive, name) as stream:
-            header = _header(stream, name)
-        if header.shape != (self.count,):
-            raise BadFormat(f"array {name!r} has shape {header.shape}, not ({self.count},) as 'x' demands")
-        if header.dtype.itemsize * self.count > _LARGEST_COLUMN:
-            raise BadFormat(f"array {name!r} is larger than {_LARGEST_COLUMN} bytes")
-        with _member(archive, name) as stream:
-            try:
-                return np.asarray(npy.read_array(stream, allow_pickle=False))
-            except (ValueError, *_TORN):
-                raise BadFormat(f"array {name!r} ends early or is damaged") from None
+    def _chunk(
+        self, values: dict[str, bytes], ordinals: NDArray[np.int64], places: NDArray[np.int64]
+    ) -> Chunk:
+        kinds = {array.name: array.dtype for array in self._columns}
+        chosen = {name: np.frombuffer(values[name], kind)[places] for name, kind in kinds.items()}
+        size = self._images.row_bytes
+        return Chunk(
+            ordinals,
+            _texts(chosen["ids"]) if "ids" in chosen else [str(ordinal) for ordinal in ordinals.tolist()],
+            _labels(chosen["y"]),
+            _optional_texts(chosen.get("split")),
+            _optional_texts(chosen.get("subjects")),
+            [values["x"][size * place : size * (place + 1)] for place in places.tolist()],
+        )
 
     def _opened(self) -> zipfile.ZipFile:
         try:
             return zipfile.ZipFile(self._path)
         except (zipfile.BadZipFile, OSError):
             raise BadFormat("the file is not an .npz archive") from None
+
+
+class StoredNpzReader(NpzReader):
+    """A file whose images are not compressed: each lies at a place of its own that can be computed."""
+
+    def __init__(self, location: str, options: Npz) -> None:
+        super().__init__(location, options)
+        with self._opened() as archive:
+            start = archive.getinfo("x.npy").header_offset
+        header = self._bytes(start, _LOCAL_HEADER)
+        name, extra = (int.from_bytes(header[place : place + 2], "little") for place in (26, 28))
+        self._first_image = start + _LOCAL_HEADER + name + extra + self._images.header_bytes
+
+    def image(self, ordinal: int) -> bytes:
+        """The row's pixels."""
+        size = self._images.row_bytes
+        return self._bytes(self._first_image + ordinal * size, size)
+
+    def _bytes(self, start: int, size: int) -> bytes:
+        descriptor = os.open(self._path, os.O_RDONLY)
+        try:
+            content = os.pread(descriptor, size, start)
+        finally:
+            os.close(descriptor)
+        if len(content) != size:
+            raise BadFormat("array 'x' ends early or is damaged")
+        return content
+
+
+def open_npz(location: str, options: Npz) -> NpzReader:
+    """The reader of this file; it has RandomAccess if the images are not compressed. Raises DataFault."""
+    reader = NpzReader(location, options)
+    with zipfile.ZipFile(location) as archive:
+        stored = archive.getinfo("x.npy").compress_type == zipfile.ZIP_STORED
+    return StoredNpzReader(location, options) if stored else reader
+
+
+class _Stream:
+    """The values of one array, read row by row in their order."""
+
+    def __init__(self, archive: zipfile.ZipFile, array: _Array) -> None:
+        self.name = array.name
+        self._array = array
+        self._file = _member(archive, array.name)
+        self._file.read(array.header_bytes)
+
+    def __enter__(self) -> _Stream:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._file.close()
+
+    def read(self, rows: int) -> bytes:
+        """The next rows' bytes."""
+        size = rows * self._array.row_bytes
+        try:
+            content = self._file.read(size)
+        except _TORN:
+            content = b""
+        if len(content) != size:
+            raise self._torn()
+        return content
+
+    def skip(self, rows: int) -> None:
+        """Pass over the next rows."""
+        try:
+            self._file.seek(rows * self._array.row_bytes, os.SEEK_CUR)
+        except _TORN:
+            raise self._torn() from None
+
+    def finish(self) -> None:
+        """Read to the end of the archive's member, where its checksum is compared."""
+        try:
+            self._file.read(1)
+        except _TORN:
+            raise self._torn() from None
+
+    def _torn(self) -> BadFormat:
+        return BadFormat(f"array {self.name!r} ends early or is damaged")
 
 
 def _member(archive: zipfile.ZipFile, name: str) -> IO[bytes]:
@@ -123,45 +207,63 @@ def _member(archive: zipfile.ZipFile, name: str) -> IO[bytes]:
         raise BadFormat(f"the file has no readable array {name!r}") from None
 
 
-def _exactly(stream: IO[bytes], size: int) -> bytes:
-    try:
-        content = stream.read(size)
-    except _TORN:
-        content = b""
-    if len(content) != size:
-        raise BadFormat("array 'x' ends early or is damaged")
-    return content
+def _described(archive: zipfile.ZipFile, name: str) -> _Array:
+    """The array as its header describes it; nothing of that size is allocated."""
+    with _member(archive, name) as stream:
+        try:
+            version = npy.read_magic(stream)
+            shape, fortran_order, dtype = _HEADERS[version](stream)
+        except (ValueError, KeyError, *_TORN):
+            raise BadFormat(f"array {name!r} has no readable header") from None
+        if dtype.hasobject or fortran_order:
+            raise BadFormat(f"array {name!r} must hold plain values in C order")
+        return _Array(name, shape, dtype, stream.tell())
 
 
-def _header(stream: IO[bytes], name: str) -> _Header:
-    """Shape and type of the array that `stream` begins, leaving the stream at its first value."""
-    try:
-        version = npy.read_magic(stream)
-        shape, fortran_order, dtype = _HEADERS[version](stream)
-    except (ValueError, KeyError, *_TORN):
-        raise BadFormat(f"array {name!r} has no readable header") from None
-    if dtype.hasobject or fortran_order:
-        raise BadFormat(f"array {name!r} must hold plain values in C order")
-    return _Header(shape, dtype)
-
-
-def _image_header(header: _Header) -> _Header:
-    sides = header.shape[1:3]
-    channels = header.shape[3:] or (1,)
-    if header.dtype != np.uint8 or len(header.shape) not in {3, 4}:
+def _checked_images(array: _Array) -> _Array:
+    sides = array.shape[1:3]
+    channels = array.shape[3:] or (1,)
+    if array.dtype != np.uint8 or len(array.shape) not in {3, 4}:
         raise BadFormat("array 'x' must be uint8 of shape [N, H, W] or [N, H, W, C]")
     if not all(1 <= side <= LARGEST_SIDE for side in sides) or channels[0] not in {1, 3}:
         raise BadFormat(f"images must be at most {LARGEST_SIDE} pixels a side, of 1 or 3 channels")
-    return header
+    return array
 
 
-def _record(ordinal: int, image: bytes, columns: _Columns) -> Record:
-    labels, ids, subjects, splits = columns
-    return Record(
-        ordinal,
-        str(ordinal) if ids is None else as_text(ids[ordinal]),
-        as_label(labels[ordinal]),
-        None if splits is None else as_text(splits[ordinal]) or None,
-        None if subjects is None else as_text(subjects[ordinal]) or None,
-        image,
-    )
+def _checked_column(array: _Array, count: int) -> _Array:
+    if array.shape != (count,):
+        raise BadFormat(f"array {array.name!r} has shape {array.shape}, not ({count},) as 'x' demands")
+    if array.dtype.itemsize > _LARGEST_VALUE:
+        raise BadFormat(f"array {array.name!r} has values of more than {_LARGEST_VALUE} bytes")
+    return array
+
+
+def _labels(values: NDArray[Any]) -> NDArray[np.int64]:
+    if values.dtype.kind not in "iu":
+        return np.full(len(values), NO_LABEL, dtype=np.int64)
+    too_large = values > np.iinfo(np.int64).max
+    return np.where(too_large, NO_LABEL, values.astype(np.int64))
+
+
+def _texts(values: NDArray[Any]) -> list[str]:
+    """Text as it stands, bytes as UTF-8, integers written out; anything else is empty."""
+    if values.dtype.kind == "U":
+        return _unicode(values)
+    if values.dtype.kind == "S":
+        # A byte that is no UTF-8 becomes a character that is not printable, which is a fault of the row.
+        return [value.decode(errors="surrogateescape") for value in values.tolist()]
+    if values.dtype.kind in "iu":
+        return [str(value) for value in values.tolist()]
+    return [""] * len(values)
+
+
+def _unicode(values: NDArray[Any]) -> list[str]:
+    try:
+        texts: list[str] = values.tolist()
+    except ValueError:
+        raise BadFormat("an array of text holds numbers that are no characters") from None
+    return texts
+
+
+def _optional_texts(values: NDArray[Any] | None) -> Sequence[str | None] | None:
+    return None if values is None else [text or None for text in _texts(values)]

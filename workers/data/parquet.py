@@ -8,27 +8,32 @@ import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, cast
+from typing import cast
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
+from numpy.typing import NDArray
 from PIL import Image, UnidentifiedImageError
 
 from app.jobs.params import Parquet, ParquetFile
 from models_store.rows import RowSet
 from workers.data.reader import (
     LARGEST_SIDE,
+    NO_LABEL,
     BadFormat,
+    Chunk,
     DataMissing,
     Images,
-    Record,
+    Shape,
     UnreadableImage,
-    as_label,
-    as_text,
+    rows_a_chunk,
+    wanted_between,
 )
 
-_BATCH_ROWS = 256
+_BATCH_ROWS = 1024  # a dictionary may stand for more bytes than the file says
+_READ_BYTES = 1024 * 1024  # of a column that are read ahead; else a row group's whole column would be
 _FORMATS = ("BMP", "JPEG", "PNG", "WEBP")
 
 
@@ -54,14 +59,14 @@ class ParquetReader:
     def count(self) -> int:
         return sum(part.count for part in self._parts)
 
-    def records(self, wanted: RowSet | None = None) -> Iterator[Record]:
+    def chunks(self, wanted: RowSet | None = None) -> Iterator[Chunk]:
         try:
             for part in self._parts:
-                yield from self._records_of(part, wanted)
+                yield from self._chunks_of(part, wanted)
         except (pa.ArrowException, OSError, UnicodeDecodeError):
             raise BadFormat("a file of the data set ends early or is damaged") from None
 
-    def shape(self, image: bytes) -> tuple[int, int, int]:
+    def shape(self, image: bytes) -> Shape:
         with _opened(image) as picture:
             return (picture.height, picture.width, 1 if _is_grey(picture) else 3)
 
@@ -77,49 +82,58 @@ class ParquetReader:
     def content_hash(self, image: bytes) -> bytes:
         return hashlib.sha256(image).digest()
 
-    def _records_of(self, part: _Part, wanted: RowSet | None) -> Iterator[Record]:
+    def _chunks_of(self, part: _Part, wanted: RowSet | None) -> Iterator[Chunk]:
         """The part's rows, skipping row groups that hold no wanted one."""
-        with pq.ParquetFile(part.path) as file:
+        with pq.ParquetFile(part.path, buffer_size=_READ_BYTES) as file:
             start = part.first
             for group in range(file.num_row_groups):
-                end = start + file.metadata.row_group(group).num_rows
-                ordinals = range(start, min(end, part.first + part.count))
-                if any(wanted is None or ordinal in wanted for ordinal in ordinals):
-                    yield from self._records_of_group(file, group, ordinals, part.split, wanted=wanted)
-                start = end
+                size = file.metadata.row_group(group).num_rows
+                end = min(start + size, part.first + part.count)
+                if len(wanted_between(wanted, start, end)):
+                    yield from self._chunks_of_group(file, group, part.split, range(start, end), wanted)
+                start += size
 
-    def _records_of_group(
-        self, file: pq.ParquetFile, group: int, ordinals: range, split: str | None, *, wanted: RowSet | None
-    ) -> Iterator[Record]:
-        remaining = iter(ordinals)
+    def _chunks_of_group(
+        self, file: pq.ParquetFile, group: int, split: str | None, rows: range, wanted: RowSet | None
+    ) -> Iterator[Chunk]:
+        facts = file.metadata.row_group(group)
         batches = file.iter_batches(
-            _BATCH_ROWS, row_groups=[group], columns=_columns(self._options), use_threads=False
+            min(_BATCH_ROWS, rows_a_chunk(facts.total_byte_size // facts.num_rows)),
+            row_groups=[group],
+            columns=_columns(self._options),
+            use_threads=False,
         )
+        start = rows.start
         for batch in batches:
-            values = zip(*(_values(batch, name) for name in _fields(self._options)), strict=True)
-            for value, ordinal in zip(values, remaining, strict=False):
-                if wanted is None or ordinal in wanted:
-                    yield _record(ordinal, value, split)
+            ordinals = wanted_between(wanted, start, min(start + batch.num_rows, rows.stop))
+            if len(ordinals):
+                yield self._chunk(batch.take(pa.array(ordinals - start)), ordinals, split)
+            start += batch.num_rows
+            if start >= rows.stop:
+                return
+
+    def _chunk(self, batch: pa.RecordBatch, ordinals: NDArray[np.int64], split: str | None) -> Chunk:
+        names = self._options
+        return Chunk(
+            ordinals,
+            [text or "" for text in _texts(batch.column(names.id_column))],
+            _labels(batch.column(names.label_column)),
+            [split] * len(ordinals) if split else _optional_texts(batch, names.split_column),
+            _optional_texts(batch, names.subject_column),
+            _image_bytes(batch.column(names.image_column)),
+        )
 
 
-def _fields(names: Parquet) -> tuple[str | None, ...]:
-    """The columns, in the order in which the records are built from them."""
-    return (
+def _columns(names: Parquet) -> list[str]:
+    """The columns to read, each once."""
+    all_names = (
         names.id_column,
         names.label_column,
         names.split_column,
         names.subject_column,
         names.image_column,
     )
-
-
-def _columns(options: Parquet) -> list[str]:
-    """The columns to read, each once."""
-    return list(dict.fromkeys(name for name in _fields(options) if name is not None))
-
-
-def _values(batch: pa.RecordBatch, name: str | None) -> list[Any]:
-    return [None] * batch.num_rows if name is None else cast("list[Any]", batch.column(name).to_pylist())
+    return list(dict.fromkeys(name for name in all_names if name is not None))
 
 
 def _parts(location: Path, options: Parquet) -> list[_Part]:
@@ -191,21 +205,40 @@ def _named_classes(path: Path, label_column: str) -> tuple[str, ...]:
     return tuple(str(name) for name in names) if isinstance(names, list) else ()
 
 
-def _record(ordinal: int, values: tuple[Any, ...], split: str | None) -> Record:
-    sample_id, label, row_split, subject, image = values
-    return Record(
-        ordinal,
-        as_text(sample_id),
-        as_label(label),
-        split or as_text(row_split) or None,
-        as_text(subject) or None,
-        _image_bytes(image),
-    )
+def _plain(column: pa.Array) -> pa.Array:
+    """The column with its values in place, where it is a dictionary."""
+    return column.dictionary_decode() if pa.types.is_dictionary(column.type) else column
 
 
-def _image_bytes(value: object) -> bytes:
-    content = value.get("bytes") if isinstance(value, dict) else value
-    return content if isinstance(content, bytes) else b""
+def _texts(column: pa.Array) -> list[str | None]:
+    """Text as it stands, integers written out; None for nothing and for anything else."""
+    column = _plain(column)
+    if pa.types.is_integer(column.type):
+        column = column.cast(pa.string())
+    if not (pa.types.is_string(column.type) or pa.types.is_large_string(column.type)):
+        return [None] * len(column)
+    return cast("list[str | None]", column.to_numpy(zero_copy_only=False).tolist())
+
+
+def _optional_texts(batch: pa.RecordBatch, name: str | None) -> list[str | None] | None:
+    return None if name is None else [text or None for text in _texts(batch.column(name))]
+
+
+def _labels(column: pa.Array) -> NDArray[np.int64]:
+    column = _plain(column)
+    if not pa.types.is_integer(column.type):
+        return np.full(len(column), NO_LABEL, dtype=np.int64)
+    values = column.fill_null(0).to_numpy(zero_copy_only=False)
+    usable = column.is_valid().to_numpy(zero_copy_only=False) & (values <= np.iinfo(np.int64).max)
+    return np.where(usable, values.astype(np.int64), NO_LABEL)
+
+
+def _image_bytes(column: pa.Array) -> list[bytes]:
+    """The encoded images; empty where there is none."""
+    column = _plain(column)
+    if pa.types.is_struct(column.type):
+        column = _plain(pc.struct_field(column, "bytes"))
+    return [content or b"" for content in column.to_numpy(zero_copy_only=False).tolist()]
 
 
 def _opened(image: bytes) -> Image.Image:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Protocol, get_args, runtime_checkable
 
 import numpy as np
@@ -130,5 +131,9 @@ def as_text(value: object) -> str:
 
 def pixels_hash(image: bytes, shape: tuple[int, ...]) -> bytes:
     """SHA-256 of raw pixels and of their shape, which the pixels alone do not tell."""
-    header = "x".join(str(side) for side in shape).encode()
-    return hashlib.sha256(header + b"\0" + image).digest()
+    return hashlib.sha256(_written(shape) + image).digest()
+
+
+@lru_cache
+def _written(shape: tuple[int, ...]) -> bytes:
+    return "x".join(str(side) for side in shape).encode() + b"\0"

@@ -7,13 +7,13 @@ from typing import Any
 
 from app.jobs.params import reader_options
 from workers.data.digits import DigitsReader
-from workers.data.npz import NpzReader
+from workers.data.npz import open_npz
 from workers.data.parquet import ParquetReader
 from workers.data.reader import Reader
 
 READERS: Mapping[str, Callable[[str, Any], Reader]] = {
     "sklearn_digits": DigitsReader,
-    "npz": NpzReader,
+    "npz": open_npz,
     "parquet": ParquetReader,
 }
 
