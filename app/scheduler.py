@@ -1,4 +1,4 @@
-"""One loop that moves everything on: sweep, plan, publish, relay, keep the journal. Of several, one works, the others wait."""
+"""One loop: sweep, plan, publish, relay, keep the journal. Of several, one works, the others wait."""
 
 from __future__ import annotations
 
