@@ -42,7 +42,7 @@ POLICY = {
     "batch_window_seconds": 1,
 }
 RECIPE = {"epochs": 30}
-_SAMPLE = ("ordinal", "sample_id", "role", "label", "content_hash", "subject_key")
+_SAMPLE = ("ordinal", "sample_id", "label", "content_hash", "subject_key")
 
 
 @dataclass(frozen=True)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import uuid
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from sqlalchemy import select
 
-from app.tables import Sample
+from app.datasets import rows as row_sets
+from app.tables import DatasetVersion, Sample
 from tests.end_to_end.conftest import Service, copy_version
 
 
@@ -51,13 +53,13 @@ def test_the_same_key_twice_is_one_request(service: Service, digits_model: str) 
 
 
 def _training_samples(service: Service, dataset: str) -> list[str]:
-    """Sample IDs that train: those of the digits whose role is train, by their numbers."""
-    version_id = service.get(f"/v1/datasets/{dataset}")[0]["id"]
+    """Sample IDs that train, by their rows' numbers."""
+    version_id = uuid.UUID(service.get(f"/v1/datasets/{dataset}")[0]["id"])
     with service.session() as session:
-        query = select(Sample.sample_id).where(
-            Sample.dataset_version_id == version_id, Sample.role == "train"
-        )
-        return list(session.scalars(query.order_by(Sample.ordinal)))
+        train = row_sets.of_role(session, session.get_one(DatasetVersion, version_id), "train")
+        query = select(Sample.ordinal, Sample.sample_id).where(Sample.dataset_version_id == version_id)
+        names = dict(session.execute(query).all())
+    return [names[ordinal] for ordinal in train]
 
 
 def _reports(service: Service) -> list[dict[str, Any]]:
