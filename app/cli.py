@@ -18,7 +18,9 @@ from typer.core import TyperGroup
 from app import logs
 from app import scheduler as scheduler_loop
 from app.config import Settings
-from app.db import DatabaseNotConfigured
+from app.db import DatabaseNotConfigured, transaction
+from app.deletions import restoring
+from app.deletions.restoring import NotRestorable
 from app.demo.client import DemoFailed
 from app.demo.console import Console
 from app.demo.story import Demo
@@ -27,7 +29,9 @@ from app.embedded.folders import create_private
 from app.embedded.service import Service, create_admin_key, listening, running_service
 from app.embedded.signals import StopRequested, stop_signals
 from app.migrate import upgrade
+from app.pseudonyms import pseudonyms
 from app.queue import BrokerNotConfigured
+from models_store.journal import Journal
 
 _STARTUP_FAILED = 3
 # Seconds that open event streams get to end when the API stops.
@@ -48,6 +52,7 @@ class _Commands(TyperGroup):
             EmbeddedError,
             DatabaseNotConfigured,
             BrokerNotConfigured,
+            NotRestorable,
             _WrongSettings,
         ) as error:
             message = str(error)
@@ -154,6 +159,25 @@ def migrate() -> None:
     upgrade(settings.database_url)
     if settings.admin_key is not None:
         create_admin_key(settings)
+
+
+@app.command()
+def restore_tombstones(
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what is missing.")] = False,
+) -> None:
+    """After restoring the database from a backup: accept again, from the store's journal, what came after it."""
+    settings = _settings()
+    logs.configure("restore-tombstones")
+    journal = Journal(settings.store)
+    with transaction() as session:
+        gap = restoring.gap(session, journal)
+        if not dry_run:
+            restoring.restore(session, journal, names=pseudonyms(), actor="restore-tombstones")
+    done = "would be accepted" if dry_run else "were accepted"
+    typer.echo(f"{len(gap.missing)} requests that the database lacked {done} again.")
+    if gap.taken_back:
+        typer.echo("These stand in the database but not in the journal; cancel or deny them again:")
+        typer.echo("\n".join(f"  {request_id}" for request_id in sorted(gap.taken_back)))
 
 
 @app.command()

@@ -19,7 +19,7 @@ from sqlalchemy.orm import Session
 from app.tables import ApiKey, Dataset, DeletionRequest, RequestState, Tombstone
 from models_store.journal import Journal
 
-_TAKEN_BACK = (RequestState.CANCELLED, RequestState.DENIED)
+TAKEN_BACK = (RequestState.CANCELLED, RequestState.DENIED)
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ def catch_up(session: Session, journal: Journal, *, limit: int) -> int:
         .with_for_update(skip_locked=True, key_share=True)
     ).all()
     for request in changed:
-        if request.state in _TAKEN_BACK:
+        if request.state in TAKEN_BACK:
             journal.remove(request.id)
         else:
             journal.write(request.id, _lines(session, request))
