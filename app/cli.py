@@ -165,7 +165,7 @@ def migrate() -> None:
 def restore_tombstones(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what is missing.")] = False,
 ) -> None:
-    """After restoring the database from a backup: accept again, from the store's journal, what came after it."""
+    """After a restore of the database: accept again, from the store's journal, what came after the backup."""
     settings = _settings()
     logs.configure("restore-tombstones")
     journal = Journal(settings.store)

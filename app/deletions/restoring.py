@@ -224,7 +224,6 @@ def _cover(session: Session, version: DatasetVersion, watch: _Watch, names: Pseu
 def _add_items(session: Session, request_id: uuid.UUID, watch: _Watch) -> None:
     """An item a tombstone; the sample's ID is taken from the rows that were found."""
     items = [_item(request_id, mark, watch) for mark in watch.marks[request_id]]
-    ]
     request = session.get_one(DeletionRequest, request_id)
     request.matched_count = sum(item["result"] is ItemResult.MATCHED for item in items)
     if items:
