@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import socket
 import sys
+from datetime import timedelta
+from functools import partial
 from importlib.metadata import version as installed_version
 from typing import Annotated, Any
 
@@ -17,6 +19,9 @@ from typer.core import TyperGroup
 
 from app import logs
 from app import scheduler as scheduler_loop
+from app.artefacts import service as artefacts
+from app.artefacts.service import NothingNeeded
+from app.artefacts.table import amount, table
 from app.config import Settings
 from app.db import DatabaseNotConfigured, transaction
 from app.deletions import restoring
@@ -26,11 +31,12 @@ from app.demo.console import Console
 from app.demo.story import Demo
 from app.embedded import EmbeddedError, Supervisor
 from app.embedded.folders import create_private
-from app.embedded.service import Service, create_admin_key, listening, running_service
+from app.embedded.service import Service, create_admin_key, database_url, listening, running_service
 from app.embedded.signals import StopRequested, stop_signals
 from app.migrate import upgrade
 from app.pseudonyms import pseudonyms
 from app.queue import BrokerNotConfigured
+from models_store.blobs import BlobStore, StoreUnavailable
 from models_store.journal import Journal
 
 _STARTUP_FAILED = 3
@@ -52,7 +58,9 @@ class _Commands(TyperGroup):
             EmbeddedError,
             DatabaseNotConfigured,
             BrokerNotConfigured,
+            NothingNeeded,
             NotRestorable,
+            StoreUnavailable,
             _WrongSettings,
         ) as error:
             message = str(error)
@@ -178,6 +186,25 @@ def restore_tombstones(
     if gap.taken_back:
         typer.echo("These stand in the database but not in the journal; cancel or deny them again:")
         typer.echo("\n".join(f"  {request_id}" for request_id in sorted(gap.taken_back)))
+
+
+@app.command()
+def gc(
+    delete: Annotated[
+        bool, typer.Option("--delete", help="Remove the garbage; else nothing changes.")
+    ] = False,
+) -> None:
+    """Show what the artefact store holds, and which of it nothing needs any more."""
+    settings = _settings()
+    logs.configure("gc")
+    store, grace = BlobStore(settings.store), timedelta(hours=settings.gc_grace_hours)
+    begin = partial(transaction, database_url(settings))
+    if not delete:
+        findings = artefacts.survey(store, begin, grace=grace)
+        typer.echo(f"{table(findings)}\nNothing was removed; --delete removes {amount(findings.garbage)}.")
+    else:
+        findings = artefacts.collect(store, begin, grace=grace, actor="gc")
+        typer.echo(f"{table(findings)}\nRemoved: {amount(findings.removed)}.")
 
 
 @app.command()

@@ -34,6 +34,7 @@ class Settings(BaseSettings):
     heartbeat_seconds: Annotated[float, Field(gt=0)] = 2.0
     scheduler_seconds: Annotated[float, Field(gt=0)] = 0.5
     republish_seconds: Annotated[float, Field(gt=0)] = 20.0
+    gc_grace_hours: Annotated[int, Field(ge=1)] = 24
 
     @field_validator("data_roots", mode="before")
     @classmethod

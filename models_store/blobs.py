@@ -220,18 +220,31 @@ class BlobStore:
                 return
             yield blob
 
-    def remove_abandoned_drafts(self, older_than: timedelta) -> int:
-        """Remove drafts whose writer has not touched them for so long; how many there were.
+    def abandoned_drafts(self, older_than: timedelta) -> list[Path]:
+        """The drafts whose writers have not touched them for so long.
 
         Those of an object store lie in this machine's temporary folder, and only they are looked at.
         """
         limit = time.time() - older_than.total_seconds()
         with _reaching():
             drafts = self._backend.draft_folder.glob(f"{_DRAFT}*")
-            abandoned = [path for path in drafts if path.stat().st_mtime < limit]
+            return [path for path in drafts if _touched(path) < limit]
+
+    def remove_abandoned_drafts(self, older_than: timedelta) -> int:
+        """Remove the drafts that `abandoned_drafts` names; how many there were."""
+        abandoned = self.abandoned_drafts(older_than)
+        with _reaching():
             for path in abandoned:
                 path.unlink(missing_ok=True)
         return len(abandoned)
+
+
+def _touched(path: Path) -> float:
+    """When the file was last written; one that is gone by now was so a moment ago."""
+    try:
+        return path.stat().st_mtime
+    except FileNotFoundError:
+        return time.time()
 
 
 def _checked(digest: str) -> str:

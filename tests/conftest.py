@@ -13,6 +13,7 @@ pytest_plugins = [
     "tests.fixtures.settings",
     "tests.fixtures.api",
     "tests.fixtures.world",
+    "tests.fixtures.artefacts",
     "tests.fixtures.concurrency",
     "tests.fixtures.s3",
 ]

@@ -43,7 +43,7 @@ _SERVING = {
 }
 
 # The features of app/, the lowest first: each imports itself and those before it.
-_FEATURES = ("events", "callers", "jobs", "datasets", "registry", "deletions", "reports")
+_FEATURES = ("events", "artefacts", "callers", "jobs", "datasets", "registry", "deletions", "reports")
 # What puts features together. All else in app/ is the ground that features stand on, and knows none of them.
 _ENTRIES = {"main", "cli", "scheduler", "embedded", "demo"}
 # The files of a feature that speak HTTP, beside its router. Routers of all features use these two.

@@ -62,6 +62,14 @@ class Postgres:
             supervisor.start(part)
             yield part.url
 
+    def url_if_running(self) -> str | None:
+        """The URL of the database if another process runs the server and it answers."""
+        try:
+            socket = (self._folder / "socket").readlink()
+        except FileNotFoundError:
+            return None
+        return _url(socket) if _accepts(socket) else None
+
     @contextmanager
     def prepared(self) -> Iterator[Part]:
         """Have everything ready for a supervisor to start the server: lock, programs, data, socket folder.
@@ -81,7 +89,7 @@ class Postgres:
                 self._create_data(programs / "initdb", account)
             yield Part(
                 program=self._server(programs / "postgres", account, socket),
-                url=f"postgresql+psycopg://{ROLE}@/{DATABASE}?host={socket}",
+                url=_url(socket),
                 before_start=lambda: postmaster.clear(self._data),
                 is_ready=lambda: _accepts(socket),
                 ready_seconds=_READY_SECONDS,
@@ -138,6 +146,10 @@ def _data_argument(data: Path, account: Account | None) -> str:
     path.
     """
     return str(data) if account is None else "/proc/self/cwd"
+
+
+def _url(socket: Path) -> str:
+    return f"postgresql+psycopg://{ROLE}@/{DATABASE}?host={socket}"
 
 
 def _accepts(socket: Path) -> bool:

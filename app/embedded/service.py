@@ -19,6 +19,7 @@ from sqlalchemy.pool import NullPool
 
 from app.callers.service import ensure_admin_key
 from app.config import Settings
+from app.db import DatabaseNotConfigured
 from app.embedded.errors import AlreadyRunning, EmbeddedError
 from app.embedded.folders import create_private, locked
 from app.embedded.postgres import Postgres
@@ -78,6 +79,20 @@ def create_admin_key(settings: Settings) -> str | None:
     engine = create_engine(str(settings.database_url), poolclass=NullPool, hide_parameters=True)
     with Session(engine) as session, session.begin():
         return ensure_admin_key(session, secret)
+
+
+def database_url(settings: Settings) -> str:
+    """The settings' database, or the one of a service that runs on the same folder.
+
+    Raises:
+        DatabaseNotConfigured: There is neither.
+    """
+    url = settings.database_url or Postgres(settings.var / "postgres").url_if_running()
+    if url is None:
+        raise DatabaseNotConfigured(
+            f"EXPUNGE_DATABASE_URL is not set, and no service runs on the folder {settings.var}."
+        )
+    return url
 
 
 @contextmanager

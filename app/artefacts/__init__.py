@@ -1,0 +1,1 @@
+"""Artefacts: which blobs of the store the database needs, and removing the others."""

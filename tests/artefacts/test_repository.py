@@ -1,0 +1,197 @@
+"""Which blobs the database needs, by what needs them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from sqlalchemy import select
+
+from app.artefacts import repository
+from app.jobs import service as jobs
+from app.registry import service as registry
+from app.registry.schemas import Training
+from app.tables import DatasetVersion, Job, JobKind, JobState, Model, ModelVersion, VersionState
+from tests.fixtures.artefacts import Cellar
+from tests.fixtures.world import World
+
+
+def _version(world: World) -> ModelVersion:
+    return world.session.scalars(select(ModelVersion)).one()
+
+
+def _unlearning(world: World) -> Job:
+    """A planned unlearn job."""
+    world.request(1)
+    assert world.plan() == 1
+    return world.next_job()
+
+
+def _training(world: World) -> Job:
+    """A queued train job."""
+    model = world.session.scalars(select(Model)).one()
+    return registry.train(world.session, model, Training(dataset="faces"), actor="trainer")
+
+
+def _a_superseded_version(world: World, digest: str) -> None:
+    version = _version(world)
+    world.request(1)
+    world.carry_out()
+    assert version.state is VersionState.SUPERSEDED
+    version.weights = digest
+
+
+def _an_upload_that_is_validated(world: World, digest: str) -> None:
+    version = _version(world)
+    version.state, version.weights = VersionState.VALIDATING, digest
+
+
+def _a_reference(world: World, digest: str) -> None:
+    job = Job(kind=JobKind.REFERENCE, parameters={}, seed=1, created_by="test")
+    version = _version(world)
+    job.version_id, job.rows_digest = version.id, version.rows_digest
+    job.outcome = {"weights": digest, "figures": {"seconds": 1.0}}
+    world.session.add(job)
+    world.session.flush()
+    registry.add_reference(world.session, job)
+    jobs.settle(job)
+
+
+def _a_manifest(world: World, digest: str) -> None:
+    world.session.scalars(select(DatasetVersion)).one().manifest = digest
+
+
+def _a_report(world: World, digest: str) -> None:
+    world.request(1)
+    world.report(world.carry_out()).blobs = {"margins.svg": digest}
+
+
+def _the_parameters_of_a_queued_job(world: World, digest: str) -> None:
+    job = _training(world)
+    job.parameters = {**job.parameters, "start": [{"weights": digest}]}
+
+
+def _the_checkpoint_of_a_running_job(world: World, digest: str) -> None:
+    lease = world.claim(_training(world))
+    jobs.keep_checkpoint(world.session, lease, digest=digest, fingerprint="f")
+
+
+def _the_checkpoint_of_a_requeued_job(world: World, digest: str) -> None:
+    lease = world.claim(_training(world))
+    jobs.keep_checkpoint(world.session, lease, digest=digest, fingerprint="f")
+    jobs.give_back(world.session, lease, "its worker was stopped", counts=False)
+
+
+def _the_result_of_a_job_that_waits(world: World, digest: str) -> None:
+    job = _unlearning(world)
+    lease, _ = world.begin(job)
+    reference = Job(kind=JobKind.REFERENCE, parameters={}, seed=1, created_by="test")
+    result = {"unlearned": {"weights": digest}}
+    jobs.wait_for(world.session, lease, jobs.queue(world.session, reference), result, "waiting")
+
+
+def _the_result_of_a_job_that_is_not_settled(world: World, digest: str) -> None:
+    job = _training(world)
+    lease = world.claim(job)
+    jobs.finish_computing(world.session, lease, {"weights": digest, "figures": {}})
+
+
+def _the_result_of_a_job_that_awaits_approval(world: World, digest: str) -> None:
+    job = _unlearning(world)
+    job.policy = {**(job.policy or {}), "publish_when": "approved"}
+    lease, _ = world.begin(job)
+    world.hand_in(job, lease)
+    world.settle(job)
+    assert job.state is JobState.AWAITING_APPROVAL
+    job.outcome = {**(job.outcome or {}), "unlearned": {"weights": digest}}
+
+
+Situation = Callable[[World, str], None]
+
+
+NEEDS: list[tuple[Situation, str]] = [
+    (_a_superseded_version, "model versions"),
+    (_an_upload_that_is_validated, "model versions"),
+    (_a_reference, "reference networks"),
+    (_a_manifest, "data sets"),
+    (_a_report, "reports"),
+    (_the_parameters_of_a_queued_job, "parameters of unfinished jobs"),
+    (_the_checkpoint_of_a_running_job, "checkpoints of unfinished jobs"),
+    (_the_checkpoint_of_a_requeued_job, "checkpoints of unfinished jobs"),
+    (_the_result_of_a_job_that_waits, "results of unfinished jobs"),
+    (_the_result_of_a_job_that_is_not_settled, "results of unfinished jobs"),
+    (_the_result_of_a_job_that_awaits_approval, "results of unfinished jobs"),
+]
+
+
+@pytest.mark.parametrize(("situation", "need"), NEEDS)
+def test_what_is_needed_stays(world: World, cellar: Cellar, situation: Situation, need: str) -> None:
+    """However old a blob is: while the database has use for it, it is kept, and the reason is given."""
+    digest, unneeded = cellar.keep("needed"), cellar.keep("unneeded")
+    situation(world, digest)
+    world.session.flush()
+    assert repository.needed(world.session, [digest, unneeded]) == {digest: need}
+    cellar.collect()
+    assert digest in cellar.digests
+    assert unneeded not in cellar.digests
+
+
+def _a_failed_upload(world: World, digest: str) -> None:
+    version = world.train(world.model("wrong"), alias=None)
+    version.state, version.weights = VersionState.FAILED, digest
+
+
+def _a_purged_version(world: World, digest: str) -> None:
+    version = world.train(world.model("erased"), alias=None)
+    version.state, version.weights = VersionState.PURGED, digest
+
+
+def _the_result_of_a_rung_that_did_not_publish(world: World, digest: str) -> None:
+    job = _unlearning(world)
+    world.compute(job, found=True)
+    world.settle(job)
+    assert job.state is JobState.SUPERSEDED
+    job.outcome = {**(job.outcome or {}), "unlearned": {"weights": digest}}
+
+
+def _the_checkpoint_of_a_cancelled_job(world: World, digest: str) -> None:
+    job = _training(world)
+    lease = world.claim(job)
+    jobs.keep_checkpoint(world.session, lease, digest=digest, fingerprint="f")
+    jobs.acknowledge_cancel(world.session, lease)
+    world.settle(job)
+
+
+def _the_checkpoint_of_a_failed_job(world: World, digest: str) -> None:
+    job = _training(world)
+    lease = world.claim(job)
+    jobs.keep_checkpoint(world.session, lease, digest=digest, fingerprint="f")
+    jobs.fail(world.session, lease, "diverged")
+    world.settle(job)
+
+
+@pytest.mark.parametrize(
+    "situation",
+    [
+        _a_failed_upload,
+        _a_purged_version,
+        _the_result_of_a_rung_that_did_not_publish,
+        _the_checkpoint_of_a_cancelled_job,
+        _the_checkpoint_of_a_failed_job,
+    ],
+)
+def test_what_is_over_is_garbage(world: World, cellar: Cellar, situation: Situation) -> None:
+    """What no version in the database offers and no job goes on from is not needed."""
+    digest = cellar.keep("over")
+    situation(world, digest)
+    world.session.flush()
+    assert repository.needed(world.session, [digest]) == {}
+    cellar.collect()
+    assert digest not in cellar.digests
+
+
+def test_only_what_is_asked_for_is_told(world: World, cellar: Cellar) -> None:
+    """The answer is about the digests in the question, however much else the database needs."""
+    assert repository.needed(world.session, []) == {}
+    assert repository.needed(world.session, ["0" * 64]) == {}
+    assert set(repository.needed(world.session, cellar.digests)) == cellar.digests
