@@ -16,6 +16,7 @@ from sqlalchemy.exc import IntegrityError, OperationalError
 from starlette.exceptions import HTTPException
 
 from app.tables.base import IllegalTransition
+from models_store.blobs import StoreUnavailable
 
 log = structlog.get_logger(__name__)
 MEDIA_TYPE = "application/problem+json"
@@ -170,6 +171,12 @@ def _unreachable(_request: Request, error: Exception) -> JSONResponse:
     return render(503, "unavailable", detail, headers={"Retry-After": "2"})
 
 
+def _store_unavailable(_request: Request, error: Exception) -> JSONResponse:
+    log.warning("store_unavailable", detail=str(error))
+    detail = "The artefact store cannot be used; nothing was done."
+    return render(503, "unavailable", detail, headers={"Retry-After": "10"})
+
+
 def _unexpected(_request: Request, error: Exception) -> JSONResponse:
     log.error("unexpected_error", kind=type(error).__name__, exc_info=error)
     return render(500, "internal-error", "Something went wrong here; it was logged and nothing was done.")
@@ -183,6 +190,7 @@ def install(app: FastAPI) -> None:
     app.add_exception_handler(IllegalTransition, _transition)
     app.add_exception_handler(IntegrityError, _overtaken)
     app.add_exception_handler(OperationalError, _unreachable)
+    app.add_exception_handler(StoreUnavailable, _store_unavailable)
     app.add_exception_handler(Exception, _unexpected)
 
 

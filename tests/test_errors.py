@@ -16,6 +16,7 @@ from app import errors
 from app.errors import Conflict, Fault, Invalid, NotFound, Problem, faults_of
 from app.tables import Job, JobState
 from app.tables.base import IllegalTransition
+from models_store.blobs import StoreUnavailable
 from tests.fixtures.api import Api
 
 
@@ -47,6 +48,7 @@ _RAISED: dict[str, Exception] = {
     "state": IllegalTransition(_DONE, JobState.RUNNING),
     "overtaken": IntegrityError("INSERT secret", {}, Exception("secret")),
     "unreachable": OperationalError("SELECT secret", {}, Exception("secret")),
+    "no store": StoreUnavailable("secret"),
     "unexpected": RuntimeError("secret"),
 }
 
@@ -83,6 +85,7 @@ def _problems() -> Iterator[type[Problem]]:
         ("state", 409, "conflict"),
         ("overtaken", 409, "conflict"),
         ("unreachable", 503, "unavailable"),
+        ("no store", 503, "unavailable"),
         ("unexpected", 500, "internal-error"),
     ],
 )

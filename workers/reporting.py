@@ -11,7 +11,7 @@ from sqlalchemy.exc import OperationalError
 from app.db import transaction
 from app.jobs import service as jobs
 from app.jobs.service import Lease
-from models_store.blobs import BlobDamaged, BlobMissing, BlobStore
+from models_store.blobs import BlobDamaged, BlobMissing, BlobStore, StoreUnavailable
 from workers.monitor import Cancelled
 
 log = structlog.get_logger(__name__)
@@ -65,13 +65,21 @@ class DatabaseMonitor:
             return None
 
     def save_checkpoint(self, content: bytes) -> None:
-        """Keep a checkpoint and drop the one before it; at most one a second, which costs little to redo."""
+        """Keep a checkpoint and drop the one before it; at most one a second, which costs little to redo.
+
+        One that the store does not take is no reason to stop: there will be others.
+        """
         now = time.monotonic()
         if now < self._kept + _CHECKPOINT_SECONDS:
             return
         self._kept = now
-        digest = self._store.put(content)
-        with transaction() as session:
-            former = jobs.keep_checkpoint(session, self._lease, digest=digest, fingerprint=self._fingerprint)
-        if former is not None and former != digest:
-            self._store.delete(former)
+        try:
+            digest = self._store.put(content)
+            with transaction() as session:
+                former = jobs.keep_checkpoint(
+                    session, self._lease, digest=digest, fingerprint=self._fingerprint
+                )
+            if former is not None and former != digest:
+                self._store.delete(former)
+        except StoreUnavailable as error:
+            log.warning("store_unavailable", job_id=str(self._lease.job_id), detail=str(error))

@@ -23,7 +23,7 @@ from app.jobs.params import METHODS
 from app.jobs.service import Lease, LeaseLost
 from app.logs import configure
 from app.tables import JobKind
-from models_store.blobs import BlobDamaged, BlobMissing, BlobStore
+from models_store.blobs import BlobDamaged, BlobMissing, BlobStore, StoreUnavailable
 from workers import assemble, ingest, pipeline
 from workers.data.reader import DataFault
 from workers.monitor import Cancelled
@@ -156,11 +156,10 @@ KINDS: Mapping[JobKind, Callable[[Desk], None]] = {
 
 def execute(lease: Lease, config: Settings, cancelled: threading.Event) -> int:
     """Compute the job under this lease; the process's exit code."""
-    desk = Desk(lease, config, cancelled)
     try:
         with transaction() as session:
             kind = jobs.held(session, lease).kind
-        KINDS[kind](desk)
+        KINDS[kind](Desk(lease, config, cancelled))
     except Cancelled:
         return CANCELLED_EXIT
     except LeaseLost:
@@ -169,6 +168,10 @@ def execute(lease: Lease, config: Settings, cancelled: threading.Event) -> int:
         # Says nothing of the job: it goes back into the queue, as after a crash.
         log.warning("database_lost", job_id=str(lease.job_id), kind=type(error).__name__)
         return DATABASE_LOST_EXIT
+    except StoreUnavailable as error:
+        log.warning("store_unavailable", job_id=str(lease.job_id), detail=str(error))
+        with transaction() as session:
+            jobs.give_back(session, lease, "the artefact store cannot be used")
     except _EXPECTED as fault:
         _fail(lease, str(fault))
     except Exception as error:
