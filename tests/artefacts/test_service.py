@@ -120,9 +120,13 @@ def test_what_is_known_of_garbage_is_told_and_forgotten(world: World, cellar: Ce
     world.settle(job)
     assert job.state is JobState.SUPERSEDED
     assert cellar.survey().garbage.blobs == {"weights of jobs that are superseded": 1}
-    assert set(world.session.scalars(select(Artefact.digest))) == {gone, kept}
+    following = world.next_job()
+    jobs.note_artefact(world.session, following, name="weights", digest=gone, rows_digest=None)
     cellar.collect()
-    assert set(world.session.scalars(select(Artefact.digest))) == {kept}
+    assert set(world.session.execute(select(Artefact.digest, Artefact.job_id))) == {
+        (kept, job.id),
+        (gone, following.id),  # it may just be storing it again
+    }
 
 
 def test_the_log_says_how_much_went(world: World, cellar: Cellar) -> None:

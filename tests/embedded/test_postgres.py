@@ -64,6 +64,14 @@ def test_a_folder_has_one_user(tmp_path: Path) -> None:
             connection.execute("SELECT 1")
 
 
+def test_others_find_it_while_it_runs(tmp_path: Path, query: Query) -> None:
+    """The folder tells another program where the database is, and nothing when there is none."""
+    assert Postgres(tmp_path).url_if_running() is None
+    with Postgres(tmp_path, settings=_FAST).running() as url:
+        assert Postgres(tmp_path).url_if_running() == url
+    assert Postgres(tmp_path).url_if_running() is None
+
+
 def test_only_its_user_may_reach_it(tmp_path: Path, query: Query) -> None:
     """No TCP port; sockets and data lie in folders closed to others; the folders above stay as they were."""
     folder = tmp_path / "closed" / "postgres"
