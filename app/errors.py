@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from http import HTTPStatus
 from typing import Any, ClassVar
 
@@ -52,10 +52,13 @@ class Problem(Exception):
         detail: str | None = None,
         *,
         faults: Sequence[Fault] = (),
+        count: int | None = None,
         headers: dict[str, str] | None = None,
     ) -> None:
+        """`count`: how many faults there are in all, if `faults` holds only the first of them."""
         self.detail = detail or " ".join((type(self).__doc__ or "").split())
         self.faults = tuple(faults)
+        self.count = max(count or 0, len(self.faults))
         self.headers = headers
         super().__init__(self.detail)
 
@@ -79,6 +82,33 @@ class Conflict(Problem):
 
     status = 409
     slug = "conflict"
+
+
+class Faults:
+    """Faults as they are found: the first thousand, and how many there are in all."""
+
+    def __init__(self) -> None:
+        self.first: list[Fault] = []
+        self.count = 0
+
+    def add(self, pointer: str, detail: str) -> None:
+        """Note one more."""
+        self.count += 1
+        if len(self.first) < FAULTS_SHOWN:
+            self.first.append(Fault(pointer=pointer, detail=detail))
+
+    def add_counted(self, count: int, pointers: Iterable[str], detail: str) -> None:
+        """Note so many of one kind, of which only the first ones' places are known."""
+        known = 0
+        for pointer in pointers:
+            self.add(pointer, detail)
+            known += 1
+        self.count += count - known
+
+    def raise_any(self) -> None:
+        """Raises Invalid if there are faults."""
+        if self.count:
+            raise Invalid(faults=self.first, count=self.count)
 
 
 def faults_of(error: ValidationError | RequestValidationError, prefix: str = "") -> list[Fault]:
@@ -116,11 +146,13 @@ def render(
     detail: str,
     *,
     faults: Sequence[Fault] = (),
+    count: int = 0,
     headers: dict[str, str] | None = None,
 ) -> JSONResponse:
     """A problem+json response; of very many faults the first thousand are shown and the rest counted."""
-    if len(faults) > FAULTS_SHOWN:
-        detail = f"{detail} {len(faults)} faults; the first {FAULTS_SHOWN} are listed."
+    count = max(count, len(faults))
+    if count > FAULTS_SHOWN:
+        detail = f"{detail} {count} faults; the first {FAULTS_SHOWN} are listed."
     body = ProblemBody(
         type=f"https://expunge.dev/problems/{slug}",
         title=HTTPStatus(status).phrase,
@@ -134,7 +166,14 @@ def render(
 def _problem(_request: Request, error: Exception) -> JSONResponse:
     if not isinstance(error, Problem):
         raise error
-    return render(error.status, error.slug, error.detail, faults=error.faults, headers=error.headers)
+    return render(
+        error.status,
+        error.slug,
+        error.detail,
+        faults=error.faults,
+        count=error.count,
+        headers=error.headers,
+    )
 
 
 def _validation(_request: Request, error: Exception) -> JSONResponse:

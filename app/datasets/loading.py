@@ -197,7 +197,7 @@ class Loading:
         requests = literal(self._covered.requests, ARRAY(UUID))
         standing = set(
             self._session.scalars(
-                select(Tombstone.request_id.distinct()).where(Tombstone.request_id == any_(requests))
+                select(Tombstone.request_id).where(Tombstone.request_id == any_(requests)).distinct()
             )
         )
         with (

@@ -3,110 +3,134 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from itertools import islice
+from typing import Protocol
 
 from sqlalchemy.orm import Session
 
 from app.datasets import service as datasets
-from app.datasets import tombstones
-from app.datasets.tombstones import Found, Named
-from app.deletions.schemas import NewRequest
-from app.errors import Fault, Invalid
+from app.datasets.matching import Matches, Named
+from app.errors import FAULTS_SHOWN, Faults
 from app.pseudonyms import Pseudonyms
+
+_BATCH = 5_000  # items held at a time
+
+
+class Item(Protocol):
+    """What a caller names: one sample by its ID, or every sample about one subject."""
+
+    @property
+    def dataset(self) -> str | None: ...
+
+    @property
+    def sample_id(self) -> str | None: ...
+
+    @property
+    def subject(self) -> str | None: ...
 
 
 @dataclass(frozen=True)
-class Matches:
-    """A request's items with the rows found for each, in the order given."""
+class Naming:
+    """The items of one request, in their order.
 
-    named: Sequence[Named]
-    found: Sequence[Found]
-
-    def rows_per_item(self) -> dict[int, set[tuple[uuid.UUID, int]]]:
-        """The distinct rows found for each position that has any."""
-        rows: dict[int, set[tuple[uuid.UUID, int]]] = {}
-        for row in self.found:
-            rows.setdefault(row.position, set()).add((row.version_id, row.ordinal))
-        return rows
-
-
-def match(
-    session: Session, new: NewRequest, names: Pseudonyms, *, further_faults: Sequence[Fault] = ()
-) -> Matches:
-    """Find the rows that the request's items name.
-
-    Raises:
-        Invalid: naming `further_faults`, each item whose data set is unknown or retired, and each that
-            several data sets could be meant by; and each item, if none of them was found.
+    Attributes:
+        dataset: Where items that name no data set belong; None: anywhere.
+        items: Each with its place: the index in a list, or the line of a file. Gone through once.
+        pointer: The words for a place and the field there, as faults have it.
     """
-    known, in_force = _data_sets(session, new)
-    faults = [*further_faults, *_data_set_faults(new, known, in_force)]
-    named = [
-        Named(
-            position=position,
-            dataset_id=known.get(item.dataset or new.dataset or ""),
-            sample_id=item.sample_id,
-            subject_key=names.subject(item.subject) if item.subject is not None else None,
-        )
-        for position, item in enumerate(new.items)
-    ]
-    clear = [
-        item
-        for item, given in zip(named, new.items, strict=True)
-        if item.dataset_id in in_force or (given.dataset or new.dataset) is None
-    ]
-    found = tombstones.find(session, clear)
-    faults += _ambiguous(clear, found)
+
+    dataset: str | None
+    items: Iterable[tuple[int, Item]]
+    pointer: Callable[[int, str], str]
+
+
+def json_pointer(prefix: str = "") -> Callable[[int, str], str]:
+    """Places in a JSON body's list of items."""
+    return lambda place, field: f"{prefix}/items/{place}/{field}"
+
+
+def match(session: Session, naming: Naming, names: Pseudonyms, faults: Faults, *, at: str = "") -> Matches:
+    """Find the rows that the request's items name; what is wrong with it is added to `faults`.
+
+    Faults: a data set that is unknown or retired, a sample ID that several data sets could be meant by, and
+    every item, if none of them was found.
+    """
+    matches = Matches(session)
+    homes = _Homes(session)
+    if fault := homes.find(naming.dataset).fault:
+        faults.add(f"{at}/dataset", fault)
+    items = iter(naming.items)
+    while batch := list(islice(items, _BATCH)):
+        matches.add(_named(batch, naming, homes, names, faults))
+    in_force = datasets.in_force(session, None) if matches.has_homeless else homes.ids
+    found = matches.find(in_force)
+    count, places = matches.ambiguous(FAULTS_SHOWN)
+    faults.add_counted(
+        count,
+        (naming.pointer(place, "dataset") for place in places),
+        "several data sets have a sample of this ID: name the one that is meant",
+    )
     if not found:
-        faults += _unknown(clear)
-    if faults:
-        raise Invalid(faults=faults)
-    return Matches(named, found)
+        _report_unknown(matches, naming, faults)
+    return matches
 
 
-def _data_sets(session: Session, new: NewRequest) -> tuple[dict[str, uuid.UUID], set[uuid.UUID]]:
-    """The data sets that are named, and which are in force: of all of them, if an item names none."""
-    anywhere = new.dataset is None and any(item.dataset is None for item in new.items)
-    known = datasets.by_names(session, sorted(set(_named_data_sets(new).values())))
-    return known, datasets.in_force(session, None if anywhere else list(known.values()))
+@dataclass(frozen=True)
+class _Home:
+    """A data set that is named, or what is wrong with it; neither: anywhere."""
+
+    id: uuid.UUID | None = None
+    fault: str | None = None
 
 
-def _named_data_sets(new: NewRequest) -> dict[str, str]:
-    """Each data set's name by the place where the request has it."""
-    wanted = {"/dataset": new.dataset} if new.dataset else {}
-    return wanted | {f"/items/{i}/dataset": item.dataset for i, item in enumerate(new.items) if item.dataset}
+class _Homes:
+    """The data sets that a request names, each looked up and held in force once."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._found: dict[str | None, _Home] = {None: _Home()}
+
+    def find(self, name: str | None) -> _Home:
+        """The data set of this name. It gets no other version, nor loses one, until the transaction ends."""
+        if name not in self._found:
+            self._found[name] = self._look_up(name or "")
+        return self._found[name]
+
+    @property
+    def ids(self) -> set[uuid.UUID]:
+        """Those found so far."""
+        return {home.id for home in self._found.values() if home.id is not None}
+
+    def _look_up(self, name: str) -> _Home:
+        dataset_id = datasets.by_names(self._session, [name]).get(name)
+        if dataset_id is None:
+            return _Home(fault="there is no such data set")
+        if not datasets.in_force(self._session, [dataset_id]):
+            return _Home(fault="no version of the data set is in force")
+        return _Home(dataset_id)
 
 
-def _data_set_faults(
-    new: NewRequest, known: Mapping[str, uuid.UUID], in_force: Set[uuid.UUID]
-) -> Iterator[Fault]:
-    for pointer, name in _named_data_sets(new).items():
-        if name not in known:
-            yield Fault(pointer=pointer, detail="there is no such data set")
-        elif known[name] not in in_force:
-            yield Fault(pointer=pointer, detail="no version of the data set is in force")
+def _named(
+    batch: Sequence[tuple[int, Item]], naming: Naming, homes: _Homes, names: Pseudonyms, faults: Faults
+) -> list[Named]:
+    """The items as they are looked for; those of a data set with a fault are left out."""
+    named: list[Named] = []
+    for place, item in batch:
+        home = homes.find(item.dataset or naming.dataset)
+        if home.fault is None:
+            key = names.subject(item.subject) if item.subject is not None else None
+            named.append(Named(place, home.id, item.sample_id, key))
+        elif item.dataset:
+            faults.add(naming.pointer(place, "dataset"), home.fault)
+    return named
 
 
-def _ambiguous(named: Sequence[Named], found: Sequence[Found]) -> list[Fault]:
-    """Sample IDs, given without a data set, that several data sets have. A subject may well be in several."""
-    homes: dict[int, set[uuid.UUID]] = {}
-    for row in found:
-        homes.setdefault(row.position, set()).add(row.dataset_id)
-    return [
-        Fault(
-            pointer=f"/items/{item.position}/dataset",
-            detail="several data sets have a sample of this ID: name the one that is meant",
-        )
-        for item in named
-        if item.sample_id is not None and len(homes.get(item.position, ())) > 1
-    ]
-
-
-def _unknown(items: Sequence[Named]) -> list[Fault]:
-    return [
-        Fault(pointer=f"/items/{item.position}/sample_id", detail="no data set has such a sample")
-        if item.sample_id is not None
-        else Fault(pointer=f"/items/{item.position}/subject", detail="no sample is about them")
-        for item in items
-    ]
+def _report_unknown(matches: Matches, naming: Naming, faults: Faults) -> None:
+    """Nothing at all was found: say so of each item."""
+    count, places = matches.unmatched(FAULTS_SHOWN)
+    for place, field in matches.kinds(places):
+        detail = "no data set has such a sample" if field == "sample_id" else "no sample is about them"
+        faults.add(naming.pointer(place, field), detail)
+    faults.count += count - len(places)

@@ -5,11 +5,11 @@ from __future__ import annotations
 import uuid
 from collections.abc import Sequence
 
-from sqlalchemy import ColumnElement, SQLColumnExpression, any_, literal, select
+from sqlalchemy import ColumnElement, SQLColumnExpression, any_, func, literal, select, text
 from sqlalchemy.dialects.postgresql import ARRAY, UUID
 from sqlalchemy.orm import Session
 
-from app.tables import Dataset, DeletionItem, DeletionRequest, RequestState, Target, TargetState
+from app.tables import Dataset, DeletionItem, DeletionRequest, ItemResult, RequestState, Target, TargetState
 
 TERMINAL = (TargetState.COMPLETED, TargetState.ALREADY_ABSENT, TargetState.RETIRED, TargetState.FAILED)
 
@@ -81,6 +81,28 @@ def _with_targets(
 def _is_among(column: SQLColumnExpression[uuid.UUID], ids: Sequence[uuid.UUID]) -> ColumnElement[bool]:
     """Like IN, which takes 65,535 values at most: one job may carry out more requests."""
     return column == any_(literal(list(ids), ARRAY(UUID)))
+
+
+_ADD_ITEMS = """
+    INSERT INTO deletion_items
+        (request_id, position, dataset_id, sample_id, subject_key, key_id, result, reason, rows)
+    SELECT CAST(:request AS uuid), i.position, coalesce(i.dataset_id, m.dataset_id), i.sample_id,
+           i.subject_key, :key_id, CASE WHEN m.rows > 0 THEN 'matched' ELSE 'no_match' END,
+           CASE WHEN m.rows > 0 THEN NULL ELSE 'no data set in force has it' END, coalesce(m.rows, 0)
+    FROM named_items i
+    LEFT JOIN (SELECT position, count(*) AS rows, any_value(dataset_id) AS dataset_id
+               FROM matched_rows GROUP BY position) m ON m.position = i.leader
+    ORDER BY i.position
+"""
+
+
+def add_items(session: Session, request_id: uuid.UUID, key_id: str) -> int:
+    """Keep what was named and matched last (app.datasets.matching) as this request's; how many matched."""
+    session.execute(text(_ADD_ITEMS), {"request": request_id, "key_id": key_id})
+    matched = select(func.count()).where(
+        DeletionItem.request_id == request_id, DeletionItem.result == ItemResult.MATCHED
+    )
+    return session.scalars(matched).one()
 
 
 def page(

@@ -16,6 +16,7 @@ from sqlalchemy.orm import Session
 
 from app.datasets import rows as row_sets
 from app.deletions import journal as journals
+from app.deletions import service as deletions
 from app.deletions.journal import Mark, Terms
 from app.events import service as events
 from app.pseudonyms import Pseudonyms
@@ -248,14 +249,6 @@ def _item(request_id: uuid.UUID, mark: Mark, watch: _Watch) -> dict[str, object]
 def _open_targets(session: Session, request: DeletionRequest, actor: str) -> None:
     """A target for every model that has a version in use with rows of the request."""
     registry.hold_aliases(session)
-    rows = row_sets.of_request(session, request.id)
-    versions = registry.aliased_versions(session, list(rows))
-    models = {
-        version.model_id
-        for version in versions
-        if len(registry.rows_of(session, version) & rows[version.dataset_version_id])
-    }
-    session.add_all(Target(request_id=request.id, model_id=model_id) for model_id in sorted(models))
-    if not models:
-        request.complete("no model in use was trained on these rows", actor=actor)
-        request.finished_at = datetime.now(UTC)
+    models = deletions.models_holding(session, row_sets.of_request(session, request.id))
+    session.add_all(Target(request_id=request.id, model_id=model_id) for model_id in models)
+    deletions.finish_if_untargeted(session, request, models, actor=actor)

@@ -3,26 +3,27 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
-from sqlalchemy import insert, select
+from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from app.callers.service import Caller
+from app.datasets import rows as row_sets
 from app.datasets import tombstones
+from app.datasets.matching import Matches
 from app.deletions import repository
-from app.deletions.matching import Matches, match
+from app.deletions.matching import Naming, json_pointer, match
 from app.deletions.schemas import ItemCounts, ItemView, NewRequest, RequestView, TargetView
-from app.errors import Conflict, Fault, NotFound
+from app.errors import Conflict, Faults, NotFound
 from app.events import service as events
-from app.pseudonyms import Pseudonyms, pseudonyms
+from app.pseudonyms import pseudonyms
 from app.registry import policies
 from app.registry import service as registry
 from app.tables import (
-    DeletionItem,
     DeletionRequest,
-    ItemResult,
     RequestState,
     Target,
     TargetState,
@@ -33,67 +34,116 @@ DEFAULT_DUE_DAYS = 30
 LATEST_DUE = timedelta(days=3650)
 
 
+@dataclass(frozen=True, kw_only=True)
+class Terms:
+    """What a caller asks for besides the samples themselves."""
+
+    external_id: str | None = None
+    regulation: str = "gdpr"
+    due_at: datetime | None = None
+    reference: bool = False
+
+
 def accept(session: Session, new: NewRequest, caller: Caller) -> DeletionRequest:
+    """Take one request in. Raises as `accept_naming`."""
+    return accept_naming(session, naming_of(new), terms_of(new), caller)
+
+
+def accept_all(session: Session, requests: Sequence[NewRequest], caller: Caller) -> list[DeletionRequest]:
+    """Take all these requests in, or none. Raises as `accept_naming`, naming the faults of every one."""
+    faults = Faults()
+    accepted: list[DeletionRequest] = []
+    for number, new in enumerate(requests):
+        at = f"/requests/{number}"
+        matches = _match(session, naming_of(new, at), terms_of(new), faults, at)
+        if not faults.count:
+            accepted.append(_take_in(session, matches, terms_of(new), caller))
+    faults.raise_any()
+    return accepted
+
+
+def naming_of(new: NewRequest, at: str = "") -> Naming:
+    """The items of a request that came as JSON."""
+    return Naming(dataset=new.dataset, items=enumerate(new.items), pointer=json_pointer(at))
+
+
+def terms_of(new: NewRequest) -> Terms:
+    """The terms of a request that came as JSON."""
+    return Terms(
+        external_id=new.external_id, regulation=new.regulation, due_at=new.due_at, reference=new.reference
+    )
+
+
+def accept_naming(session: Session, naming: Naming, terms: Terms, caller: Caller) -> DeletionRequest:
     """Take a request in, all of it in this transaction: items, tombstones, a target a model.
 
     Raises:
         Invalid: the request has faults, all of them named; nothing was done.
         Conflict: this caller has used the external ID before.
     """
-    names = pseudonyms()
-    matches = match(session, new, names, further_faults=_faults_of_terms(new))
-    _refuse_twin(session, new, caller)
+    faults = Faults()
+    matches = _match(session, naming, terms, faults)
+    faults.raise_any()
+    return _take_in(session, matches, terms, caller)
+
+
+def _match(session: Session, naming: Naming, terms: Terms, faults: Faults, at: str = "") -> Matches:
+    now = datetime.now(UTC)
+    if terms.due_at is not None and not now < terms.due_at < now + LATEST_DUE:
+        faults.add(f"{at}/due_at", f"must lie within the next {LATEST_DUE.days} days")
+    return match(session, naming, pseudonyms(), faults, at=at)
+
+
+def _take_in(session: Session, matches: Matches, terms: Terms, caller: Caller) -> DeletionRequest:
+    names, request_id = pseudonyms(), uuid.uuid4()
+    _refuse_twin(session, terms, caller)
+    matched = repository.add_items(session, request_id, names.key_id)
+    tombstones.bury(session, request_id, names)
     registry.hold_aliases(session)
-    models = _models_holding(session, matches)
+    models = models_holding(session, row_sets.of_request(session, request_id))
     request = DeletionRequest(
-        id=uuid.uuid4(),
+        id=request_id,
         caller_id=caller.id,
-        external_id=new.external_id,
-        regulation=new.regulation,
-        reference=new.reference,
-        item_count=len(matches.named),
-        matched_count=len(matches.rows_per_item()),
-        due_at=new.due_at or _due(session, models),
+        external_id=terms.external_id,
+        regulation=terms.regulation,
+        reference=terms.reference,
+        item_count=matches.count,
+        matched_count=matched,
+        due_at=terms.due_at or _due(session, models),
     )
     session.add(request)
     session.flush()
-    _add_items(session, request, matches, names)
-    _bury(session, request, matches, names)
     session.add_all(Target(request_id=request.id, model_id=model_id) for model_id in models)
     _announce(session, request, caller.actor, models)
-    if not models:
-        request.complete("no model in use was trained on these rows", actor=caller.actor)
-        _finished(session, request)
+    finish_if_untargeted(session, request, models, actor=caller.actor)
     session.flush()
     return request
 
 
-def _faults_of_terms(new: NewRequest) -> list[Fault]:
-    now = datetime.now(UTC)
-    if new.due_at is None or now < new.due_at < now + LATEST_DUE:
-        return []
-    return [Fault(pointer="/due_at", detail=f"must lie within the next {LATEST_DUE.days} days")]
+def finish_if_untargeted(
+    session: Session, request: DeletionRequest, models: Sequence[uuid.UUID], *, actor: str
+) -> None:
+    """A request that no model is concerned by has nothing to wait for."""
+    if not models:
+        request.complete("no model in use was trained on these rows", actor=actor)
+        _finished(session, request)
 
 
-def _refuse_twin(session: Session, new: NewRequest, caller: Caller) -> None:
-    if new.external_id is not None:
-        twin = select(DeletionRequest.id).filter_by(caller_id=caller.id, external_id=new.external_id)
+def _refuse_twin(session: Session, terms: Terms, caller: Caller) -> None:
+    if terms.external_id is not None:
+        twin = select(DeletionRequest.id).filter_by(caller_id=caller.id, external_id=terms.external_id)
         if session.scalar(twin) is not None:
             raise Conflict("You have posted a request with this external ID before.")
 
 
-def _models_holding(session: Session, matches: Matches) -> list[uuid.UUID]:
-    """The models of which some aliased version was trained on any of the rows found."""
-    ordinals: dict[uuid.UUID, list[int]] = {}
-    for row in matches.found:
-        ordinals.setdefault(row.version_id, []).append(row.ordinal)
-    wanted = {version_id: RowSet.of(rows) for version_id, rows in ordinals.items()}
-    versions = registry.aliased_versions(session, list(wanted))
+def models_holding(session: Session, rows: Mapping[uuid.UUID, RowSet]) -> list[uuid.UUID]:
+    """The models of which some aliased version was trained on any of these rows, by data set version."""
+    versions = registry.aliased_versions(session, list(rows))
     return list(
         dict.fromkeys(
             version.model_id
             for version in versions
-            if len(registry.rows_of(session, version) & wanted[version.dataset_version_id])
+            if len(registry.rows_of(session, version) & rows[version.dataset_version_id])
         )
     )
 
@@ -101,37 +151,6 @@ def _models_holding(session: Session, matches: Matches) -> list[uuid.UUID]:
 def _due(session: Session, models: Sequence[uuid.UUID]) -> datetime:
     days = [policies.in_force(session, model_id).body["due_days"] for model_id in models]
     return datetime.now(UTC) + timedelta(days=min(days, default=DEFAULT_DUE_DAYS))
-
-
-def _add_items(session: Session, request: DeletionRequest, matches: Matches, names: Pseudonyms) -> None:
-    rows = matches.rows_per_item()
-    home = {row.position: row.dataset_id for row in matches.found}
-    session.execute(
-        insert(DeletionItem),
-        [
-            {
-                "request_id": request.id,
-                "position": item.position,
-                "dataset_id": item.dataset_id or home.get(item.position),
-                "sample_id": item.sample_id,
-                "subject_key": item.subject_key,
-                "key_id": names.key_id,
-                "result": ItemResult.MATCHED if item.position in rows else ItemResult.NO_MATCH,
-                "reason": None if item.position in rows else "no data set in force has it",
-                "rows": len(rows.get(item.position, ())),
-            }
-            for item in matches.named
-        ],
-    )
-
-
-def _bury(session: Session, request: DeletionRequest, matches: Matches, names: Pseudonyms) -> None:
-    people = {
-        (row.position, row.dataset_id, row.subject_key)
-        for row in matches.found
-        if matches.named[row.position].subject_key is not None and row.subject_key is not None
-    }
-    tombstones.bury(session, request_id=request.id, found=matches.found, subjects=sorted(people), names=names)
 
 
 def _announce(session: Session, request: DeletionRequest, actor: str, models: Sequence[uuid.UUID]) -> None:
@@ -207,19 +226,31 @@ def view_items(session: Session, request_id: uuid.UUID, *, after: int, limit: in
 
 def cancel(session: Session, request_id: uuid.UUID, reason: str, *, actor: str) -> DeletionRequest:
     """Take a pending request back; its tombstones are lifted. Raises NotFound or Conflict."""
+    request = _drop(session, request_id, "cancelled", actor)
+    request.cancel(reason, actor=actor)
+    _finished(session, request)
+    return request
+
+
+def deny(session: Session, request_id: uuid.UUID, reason: str, *, actor: str) -> DeletionRequest:
+    """Refuse a pending request; its tombstones are lifted. Raises NotFound or Conflict."""
+    request = _drop(session, request_id, "denied", actor)
+    request.deny(reason, actor=actor)
+    _finished(session, request)
+    return request
+
+
+def _drop(session: Session, request_id: uuid.UUID, how: str, actor: str) -> DeletionRequest:
+    """Undo what accepting the request has done, as long as nothing else was."""
     request, targets = repository.locked(session, request_id)
     if request is None:
         raise NotFound
     if request.state is not RequestState.RECEIVED:
-        raise Conflict(
-            f"The request is {request.state}; only one that nothing was done for can be cancelled."
-        )
+        raise Conflict(f"The request is {request.state}; only one that nothing was done for can be {how}.")
     for target in targets:
         if target.state in (TargetState.OPEN, TargetState.PLANNED):
-            target.retire("the request was cancelled", actor=actor)
+            target.retire(f"the request was {how}", actor=actor)
     tombstones.lift(session, request_id)
-    request.cancel(reason, actor=actor)
-    _finished(session, request)
     return request
 
 
