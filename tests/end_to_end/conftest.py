@@ -10,6 +10,7 @@ import sys
 import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -131,11 +132,18 @@ def _commands(marks: list[str]) -> list[tuple[int, str]]:
 
 @pytest.fixture(scope="session")
 def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
-    """A running service with short leases, stopped by SIGTERM at the end."""
-    var = tmp_path_factory.mktemp("service") / "var"
+    """The service that most tests share."""
+    with running(tmp_path_factory.mktemp("service")) as service:
+        yield service
+
+
+@contextmanager
+def running(folder: Path, **variables: str) -> Iterator[Service]:
+    """A service with short leases and these further variables, stopped by SIGTERM at the end."""
+    var = folder / "var"
     key = secrets.token_urlsafe(24)
     kept = {name: value for name, value in os.environ.items() if not name.startswith("EXPUNGE_")}
-    (data := var.parent / "data").mkdir()
+    (data := folder / "data").mkdir()
     own = {
         "EXPUNGE_VAR": str(var),
         "EXPUNGE_PORT": "0",
@@ -143,19 +151,18 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
         "EXPUNGE_DATA_ROOTS": str(data),
         "EXPUNGE_MAX_BODY_BYTES": str(MOST_BYTES),
     }
-    process = subprocess.Popen(
-        [sys.executable, "-m", "app.cli", "up"],
-        env=kept | _QUICK | own,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    assert process.stdout is not None
-    address = process.stdout.readline().split("at ", 1)[1].split(",")[0]
-    with httpx.Client(base_url=address, headers={"Authorization": f"Bearer {key}"}, timeout=30) as http:
-        yield Service(var, data, http)
-    process.send_signal(signal.SIGTERM)
-    assert process.wait(60) == 0
-    process.stdout.close()
+    command = [sys.executable, "-m", "app.cli", "up"]
+    environment = kept | _QUICK | own | variables
+    with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            address = process.stdout.readline().split("at ", 1)[1].split(",")[0]
+            admin = {"Authorization": f"Bearer {key}"}
+            with httpx.Client(base_url=address, headers=admin, timeout=30) as http:
+                yield Service(var, data, http)
+        finally:
+            process.send_signal(signal.SIGTERM)
+            assert process.wait(60) == 0
 
 
 @pytest.fixture(scope="session")
