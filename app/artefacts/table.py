@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from app.artefacts.service import Findings, Tally
 
-_UNITS = ("B", "kB", "MB", "GB", "TB")
+_UNITS = ("B", "kB", "MB", "GB", "TB", "PB")
 
 
 def table(findings: Findings) -> str:
