@@ -27,6 +27,8 @@ class Settings(BaseSettings):
     secret_key: SecretStr | None = None
 
     max_body_bytes: Annotated[int, Field(ge=1024)] = 64 * 1024 * 1024
+    max_upload_bytes: Annotated[int, Field(ge=1024)] = 1024**3  # of a list of samples
+    max_weights_bytes: Annotated[int, Field(ge=1024)] = 4 * 1024**3
     worker_concurrency: Annotated[int, Field(ge=1, le=64)] = 1
     worker_threads: Annotated[int, Field(ge=1, le=1024)] = 1
     device: str | None = None

@@ -84,6 +84,13 @@ class Conflict(Problem):
     slug = "conflict"
 
 
+class UnsupportedMediaType(Problem):
+    """The body is of a media type that is not taken here."""
+
+    status = 415
+    slug = "unsupported-media-type"
+
+
 class Faults:
     """Faults as they are found: the first thousand, and how many there are in all."""
 

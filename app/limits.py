@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from fastapi import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -18,31 +20,38 @@ class BodyTooLarge(HTTPException):
 class BodyLimit:
     """Refuses a body above the limit, by its declared length or as soon as too many bytes came."""
 
-    def __init__(self, app: ASGIApp, most_bytes: int) -> None:
+    def __init__(self, app: ASGIApp, most_bytes: int, by_path: Mapping[str, int] | None = None) -> None:
+        """`by_path`: other limits for paths that begin so: uploads, which are streamed."""
         self._app = app
         self._most = most_bytes
+        self._by_path = by_path or {}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
-        elif _declared_length(scope) > self._most:
-            refusal = BodyTooLarge(self._most)
-            await render(413, "body-too-large", refusal.detail)(scope, receive, send)
+            return
+        most = self._limit_of(scope["path"])
+        if _declared_length(scope) > most:
+            await render(413, "body-too-large", BodyTooLarge(most).detail)(scope, receive, send)
         else:
-            await self._app(scope, self._counted(receive), send)
+            await self._app(scope, _counted(receive, most), send)
 
-    def _counted(self, receive: Receive) -> Receive:
-        received = 0
+    def _limit_of(self, path: str) -> int:
+        return next((most for start, most in self._by_path.items() if path.startswith(start)), self._most)
 
-        async def counted() -> Message:
-            nonlocal received
-            message = await receive()
-            received += len(message.get("body", b""))
-            if received > self._most:
-                raise BodyTooLarge(self._most)
-            return message
 
-        return counted
+def _counted(receive: Receive, most: int) -> Receive:
+    received = 0
+
+    async def counted() -> Message:
+        nonlocal received
+        message = await receive()
+        received += len(message.get("body", b""))
+        if received > most:
+            raise BodyTooLarge(most)
+        return message
+
+    return counted
 
 
 def _declared_length(scope: Scope) -> int:

@@ -50,7 +50,12 @@ def create_app() -> FastAPI:
     )
     errors.install(app)
     app.add_middleware(Measured)
-    app.add_middleware(BodyLimit, most_bytes=settings().max_body_bytes)
+    config = settings()
+    uploads = {
+        "/v1/deletion-requests/upload": config.max_upload_bytes,
+        "/v1/weights/": config.max_weights_bytes,
+    }
+    app.add_middleware(BodyLimit, most_bytes=config.max_body_bytes, by_path=uploads)
     for router in (deletions, models, datasets, jobs, reports, keys):
         app.include_router(router)
     _add_operations(app)

@@ -7,25 +7,43 @@ from typing import Annotated
 
 from fastapi import Depends
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
+from sqlalchemy.orm import Session
 
 from app.callers.service import Caller, Forbidden, Scope, Unauthenticated, authenticate
+from app.db import transaction
 from app.deps import Db
 
 _bearer = HTTPBearer(auto_error=False, bearerFormat="API key", description="An API key: `exp_…`")
 
 
+Credentials = Annotated[HTTPAuthorizationCredentials | None, Depends(_bearer)]
+
+
 def require(scope: Scope) -> Callable[..., Caller]:
     """A dependency that admits callers with this scope. Raises Unauthenticated or Forbidden."""
 
-    def caller(
-        session: Db, credentials: Annotated[HTTPAuthorizationCredentials | None, Depends(_bearer)]
-    ) -> Caller:
-        if credentials is None:
-            raise Unauthenticated(headers={"WWW-Authenticate": "Bearer"})
-        found = authenticate(session, credentials.credentials)
-        if scope not in found.scopes:
-            raise Forbidden(f"This API key lacks the scope {scope}.")
-        return found
+    def caller(session: Db, credentials: Credentials) -> Caller:
+        return _admit(session, credentials, scope)
 
     caller.scope = scope  # type: ignore[attr-defined]
     return caller
+
+
+def require_for_upload(scope: Scope) -> Callable[..., Caller]:
+    """The same for a body that may be long on its way: no connection to the database is held meanwhile."""
+
+    def caller(credentials: Credentials) -> Caller:
+        with transaction() as session:
+            return _admit(session, credentials, scope)
+
+    caller.scope = scope  # type: ignore[attr-defined]
+    return caller
+
+
+def _admit(session: Session, credentials: HTTPAuthorizationCredentials | None, scope: Scope) -> Caller:
+    if credentials is None:
+        raise Unauthenticated(headers={"WWW-Authenticate": "Bearer"})
+    found = authenticate(session, credentials.credentials)
+    if scope not in found.scopes:
+        raise Forbidden(f"This API key lacks the scope {scope}.")
+    return found

@@ -56,18 +56,19 @@ def once(
     key: str | None,
     *,
     route: str,
-    payload: BaseModel,
+    payload: BaseModel | str,
     act: Callable[[], Answer],
 ) -> JSONResponse:
     """Run `act` unless this caller's `key` was answered before; then repeat that answer.
 
     The key's row is written first and in the same transaction: a second request with the same key waits
-    for the first to commit or fail, and so can never act beside it.
+    for the first to commit or fail, and so can never act beside it. `payload`: what was sent, or its digest.
     """
     if key is None:
         return act().render()
     key = key.strip('"')
-    fingerprint = hashlib.sha256(f"{route}\n{payload.model_dump_json()}".encode()).digest()
+    sent = payload if isinstance(payload, str) else payload.model_dump_json()
+    fingerprint = hashlib.sha256(f"{route}\n{sent}".encode()).digest()
     row = {"caller_id": caller.id, "key": key, "fingerprint": fingerprint}
     fresh = session.execute(
         insert(IdempotencyKey).values(row).on_conflict_do_nothing().returning(IdempotencyKey.key)

@@ -15,6 +15,7 @@ from sqlalchemy import select, text
 from sqlalchemy.orm import Session
 
 from app.tables import DatasetState, DatasetVersion
+from models_store.rows import RowSet
 
 _NAMED_ITEMS = """
     CREATE TEMP TABLE IF NOT EXISTS named_items (
@@ -139,6 +140,17 @@ class Matches:
     def _places(self, query: str, limit: int) -> tuple[int, list[int]]:
         rows = self._session.execute(text(f"{query} ORDER BY place LIMIT {limit}")).all()
         return (rows[0][1] if rows else 0), [place for place, _ in rows]
+
+    def version_ids(self) -> list[uuid.UUID]:
+        """The data set versions in which something was found."""
+        query = text("SELECT DISTINCT dataset_version_id FROM matched_rows ORDER BY 1")
+        return list(self._session.scalars(query))
+
+    def rows_of(self, version_id: uuid.UUID) -> RowSet:
+        """The rows found in one data set version."""
+        query = text("SELECT ordinal FROM matched_rows WHERE dataset_version_id = :version")
+        found = self._session.execute(query, {"version": version_id}, execution_options={"yield_per": 10_000})
+        return RowSet.of(found.scalars())
 
     def kinds(self, places: list[int]) -> Iterator[tuple[int, str]]:
         """What each of these places names: `sample_id` or `subject`."""

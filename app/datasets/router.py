@@ -10,8 +10,8 @@ from fastapi.responses import JSONResponse
 from app.callers.auth import require
 from app.callers.idempotency import Answer, IdempotencyHeader, once
 from app.callers.service import Caller, Scope
-from app.datasets import service
-from app.datasets.schemas import DatasetView, Name, NewDataset, Registration
+from app.datasets import lookup, service
+from app.datasets.schemas import DatasetView, Lookup, LookupResult, Name, NewDataset, Registration
 from app.deps import Db, Paging
 from app.errors import documented, documented_with_body
 from app.jobs.schemas import Reason
@@ -60,3 +60,9 @@ def read(name: Name, session: Db, _caller: Reader) -> list[DatasetView]:
 def retire(name: Name, body: Reason, session: Db, caller: Writer) -> list[DatasetView]:
     """Retire a data set: nothing trains on it, and no deletion can name it, any more."""
     return service.retire(session, name, body.reason, actor=caller.actor)
+
+
+@router.post("/{name}/samples:lookup", operation_id="look_up_samples", responses=documented_with_body(404))
+def look_up(name: Name, body: Lookup, session: Db, _caller: Reader) -> LookupResult:
+    """Look samples and people up: in which versions they are, for what, and whether they were deleted."""
+    return lookup.look_up(session, name, body)

@@ -10,7 +10,9 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from app.jobs.params import RoleShares
 from app.tables import DatasetState
+from app.text import Text
 
+SampleName = Annotated[Text, Field(min_length=1, max_length=1000)]
 Name = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9._-]{0,62}$", examples=["digits"])]
 
 
@@ -26,7 +28,7 @@ class NewDataset(BaseModel):
         },
     )
     name: Name
-    reader: str = Field(max_length=50, description="`sklearn_digits`, `npz` or `parquet`.")
+    reader: str = Field(max_length=50, description="One of /v1/readers.")
     location: str = Field(default="", max_length=4096, description="A path inside EXPUNGE_DATA_ROOTS.")
     options: dict[str, Any] = Field(default_factory=dict, description="The reader's own options.")
     shares: RoleShares = Field(default_factory=RoleShares)
@@ -54,6 +56,41 @@ class DatasetView(BaseModel):
     faults: list[Any] | None
     created_at: datetime
     ready_at: datetime | None
+
+
+class Lookup(BaseModel):
+    """Samples and people to be looked up."""
+
+    model_config = ConfigDict(
+        extra="forbid",
+        json_schema_extra={"examples": [{"sample_ids": ["digits-0042"], "subjects": ["contributor-03"]}]},
+    )
+    sample_ids: list[SampleName] = Field(default_factory=list, max_length=10_000)
+    subjects: list[SampleName] = Field(default_factory=list, max_length=1_000)
+    dataset_version: int | None = Field(
+        default=None, ge=1, lt=2**31, description="Only this version; all in force if left out."
+    )
+
+
+class SampleView(BaseModel):
+    """A sample, in one version of its data set."""
+
+    sample_id: str
+    dataset_version: int
+    ordinal: int = Field(description="Its row, counted from 0.")
+    label: int
+    role: str = Field(examples=["train"])
+    deleted: bool = Field(description="Whether a deletion request that stands bars it from training.")
+    content_hash: str = Field(description="SHA-256 of its content, in hexadecimal.")
+
+
+class LookupResult(BaseModel):
+    """What was found. What was not is named by its position in the lookup's lists."""
+
+    samples: list[SampleView]
+    more: int = Field(description="How many rows were found besides those listed.")
+    unknown_sample_ids: list[int]
+    unknown_subjects: list[int]
 
 
 class Registration(BaseModel):

@@ -105,6 +105,14 @@ def _dataset_named(session: Session, name: str, actor: str) -> uuid.UUID:
     return session.scalars(select(Dataset.id).where(Dataset.name == name).with_for_update()).one()
 
 
+def id_of(session: Session, name: str) -> uuid.UUID:
+    """The ID of the data set of this name. Raises NotFound."""
+    found = by_names(session, [name]).get(name)
+    if found is None:
+        raise NotFound
+    return found
+
+
 def by_names(session: Session, names: Sequence[str]) -> dict[str, uuid.UUID]:
     """The IDs of the data sets with these names."""
     rows = session.execute(select(Dataset.name, Dataset.id).where(Dataset.name.in_(names)))

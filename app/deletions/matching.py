@@ -72,7 +72,9 @@ def match(session: Session, naming: Naming, names: Pseudonyms, faults: Faults, *
         (naming.pointer(place, "dataset") for place in places),
         "several data sets have a sample of this ID: name the one that is meant",
     )
-    if not found:
+    if not matches.count and not faults.count:
+        faults.add(f"{at}/items", "there are none")
+    elif not found:
         _report_unknown(matches, naming, faults)
     return matches
 

@@ -3,13 +3,24 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
-from sqlalchemy import ColumnElement, SQLColumnExpression, any_, func, literal, select, text
+from sqlalchemy import ColumnElement, SQLColumnExpression, and_, any_, func, literal, select, text
 from sqlalchemy.dialects.postgresql import ARRAY, UUID
 from sqlalchemy.orm import Session
 
-from app.tables import Dataset, DeletionItem, DeletionRequest, ItemResult, RequestState, Target, TargetState
+from app.deletions.schemas import Filter
+from app.tables import (
+    Dataset,
+    DeletionItem,
+    DeletionRequest,
+    ItemResult,
+    Model,
+    RequestState,
+    Target,
+    TargetState,
+    Tombstone,
+)
 
 TERMINAL = (TargetState.COMPLETED, TargetState.ALREADY_ABSENT, TargetState.RETIRED, TargetState.FAILED)
 
@@ -105,25 +116,41 @@ def add_items(session: Session, request_id: uuid.UUID, key_id: str) -> int:
     return session.scalars(matched).one()
 
 
-def page(
-    session: Session, *, after: int, limit: int, state: RequestState | None
-) -> Sequence[DeletionRequest]:
-    """Requests in the order they were received."""
-    query = select(DeletionRequest).where(DeletionRequest.ordinal > after)
-    if state is not None:
-        query = query.where(DeletionRequest.state == state)
+def page(session: Session, wanted: Filter, *, after: int, limit: int) -> Sequence[DeletionRequest]:
+    """Those of the requests that are wanted, in the order they were received."""
+    query = select(DeletionRequest).where(DeletionRequest.ordinal > after, *_conditions(wanted))
     return session.scalars(query.order_by(DeletionRequest.ordinal).limit(limit)).all()
 
 
+def _conditions(wanted: Filter) -> Iterator[ColumnElement[bool]]:
+    request = DeletionRequest
+    if wanted.state:
+        yield request.state.in_(wanted.state)
+    if wanted.received_after:
+        yield request.received_at > wanted.received_after
+    if wanted.received_before:
+        yield request.received_at < wanted.received_before
+    if wanted.due_before:
+        yield request.due_at < wanted.due_before
+    if wanted.overdue:
+        yield and_(request.due_at < func.now(), request.finished_at.is_(None))
+    if wanted.model:
+        named = select(Target.request_id).join(Model, Model.id == Target.model_id)
+        yield request.id.in_(named.where(Model.name == wanted.model))
+    if wanted.dataset:
+        marked = select(Tombstone.request_id).join(Dataset, Dataset.id == Tombstone.dataset_id)
+        yield marked.where(Dataset.name == wanted.dataset, Tombstone.request_id == request.id).exists()
+
+
 def items_of(
-    session: Session, request_id: uuid.UUID, *, after: int, limit: int
+    session: Session, request_id: uuid.UUID, *, after: int, limit: int, result: ItemResult | None
 ) -> Sequence[tuple[DeletionItem, str | None]]:
     """The request's items from position `after` on, each with the name of its data set."""
     query = (
         select(DeletionItem, Dataset.name)
         .outerjoin(Dataset, Dataset.id == DeletionItem.dataset_id)
         .where(DeletionItem.request_id == request_id, DeletionItem.position >= after)
-        .order_by(DeletionItem.position)
-        .limit(limit)
     )
-    return session.execute(query).all()
+    if result is not None:
+        query = query.where(DeletionItem.result == result)
+    return session.execute(query.order_by(DeletionItem.position).limit(limit)).all()

@@ -5,22 +5,42 @@ from __future__ import annotations
 import uuid
 from typing import Annotated
 
-from fastapi import APIRouter, Depends, Query, Request, Response
+from fastapi import APIRouter, Depends, Header, Query, Request, Response
+from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import JSONResponse
 
-from app.callers.auth import require
+from app.callers.auth import require, require_for_upload
 from app.callers.idempotency import Answer, IdempotencyHeader, once
 from app.callers.service import Caller, Scope
-from app.deletions import service
-from app.deletions.schemas import ItemView, NewRequest, RequestView
+from app.db import transaction
+from app.deletions import previews, service
+from app.deletions.lists import MEDIA_TYPES, ItemList
+from app.deletions.schemas import (
+    Accepted,
+    Filter,
+    ItemView,
+    NewRequest,
+    NewRequests,
+    Preview,
+    RequestView,
+    UploadTerms,
+)
 from app.deps import Db, Paging
-from app.errors import documented, documented_with_body
+from app.errors import Faults, UnsupportedMediaType, documented, documented_with_body
 from app.jobs.schemas import Reason
-from app.tables import RequestState
+from app.tables import ItemResult
+from app.uploads import received
 
 router = APIRouter(
     prefix="/v1/deletion-requests", tags=["deletion requests"], responses=documented(401, 403, 422)
 )
+_LIST_BODY = {
+    "required": True,
+    "content": {
+        "application/x-ndjson": {"schema": {"type": "string"}, "example": '{"sample_id": "digits-0042"}\n'},
+        "text/csv": {"schema": {"type": "string"}, "example": "sample_id\ndigits-0042\n"},
+    },
+}
 Reader = Annotated[Caller, Depends(require(Scope.DELETIONS_READ))]
 Writer = Annotated[Caller, Depends(require(Scope.DELETIONS_WRITE))]
 
@@ -46,6 +66,80 @@ def create(body: NewRequest, session: Db, caller: Writer, key: IdempotencyHeader
     return once(session, caller, key, route="deletion-requests", payload=body, act=act)
 
 
+@router.post(
+    "/bulk",
+    status_code=202,
+    response_model=Accepted,
+    operation_id="create_deletion_requests",
+    responses=documented_with_body(409),
+)
+def create_all(body: NewRequests, session: Db, caller: Writer, key: IdempotencyHeader = None) -> JSONResponse:
+    """Post up to a hundred requests at once: all of them are accepted, or none."""
+
+    def act() -> Answer:
+        accepted = service.accept_all(session, body.requests, caller)
+        for request in accepted:
+            session.refresh(request)
+        return Answer(Accepted(requests=service.view(session, accepted)))
+
+    return once(session, caller, key, route="deletion-requests/bulk", payload=body, act=act)
+
+
+@router.post(
+    "/upload",
+    status_code=202,
+    response_model=RequestView,
+    operation_id="upload_deletion_request",
+    responses=documented_with_body(409, 415),
+    openapi_extra={"requestBody": _LIST_BODY},
+)
+async def upload(
+    request: Request,
+    caller: Annotated[Caller, Depends(require_for_upload(Scope.DELETIONS_WRITE))],
+    terms: Annotated[UploadTerms, Query()],
+    external_id: Annotated[str | None, Header(alias="External-Id", min_length=1, max_length=200)] = None,
+    key: IdempotencyHeader = None,
+) -> JSONResponse:
+    """Post a request whose items are a file, of up to a million lines or more.
+
+    One JSON object a line (`application/x-ndjson`), or CSV with a header (`text/csv`): `sample_id` or
+    `subject`, and optionally `dataset`. Faults are named by line.
+    """
+    media_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if media_type not in MEDIA_TYPES or request.headers.get("content-encoding", "identity") != "identity":
+        raise UnsupportedMediaType(f"Send {' or '.join(MEDIA_TYPES)}, not compressed.")
+    async with received(request) as body:
+        items = ItemList(body.file, media_type, Faults())
+        sent = f"{body.digest} {terms.model_dump_json()} {external_id}"
+        return await run_in_threadpool(_accept_list, items, terms, external_id, caller, key, sent)
+
+
+def _accept_list(
+    items: ItemList, terms: UploadTerms, external_id: str | None, caller: Caller, key: str | None, sent: str
+) -> JSONResponse:
+    with transaction() as session:
+
+        def act() -> Answer:
+            chosen = service.Terms(
+                external_id=external_id,
+                regulation=terms.regulation,
+                due_at=terms.due_at,
+                reference=terms.reference,
+            )
+            request = service.accept_list(session, items, terms.dataset, chosen, caller)
+            session.refresh(request)
+            where = f"/v1/deletion-requests/{request.id}"
+            return Answer(service.view(session, [request])[0], location=where)
+
+        return once(session, caller, key, route="deletion-requests/upload", payload=sent, act=act)
+
+
+@router.post("/preview", operation_id="preview_deletion_request", responses=documented_with_body())
+def preview(body: NewRequest, session: Db, _caller: Reader) -> Preview:
+    """Say what a request would do: models concerned, cost, what would be left behind. Nothing is done."""
+    return previews.preview(session, body)
+
+
 @router.get("", operation_id="list_deletion_requests")
 def list_requests(
     session: Db,
@@ -53,10 +147,10 @@ def list_requests(
     paging: Paging,
     request: Request,
     response: Response,
-    state: RequestState | None = None,
+    wanted: Annotated[Filter, Query()],
 ) -> list[RequestView]:
     """Requests in the order they were received."""
-    found = service.list_requests(session, after=paging.after, limit=paging.limit + 1, state=state)
+    found = service.list_requests(session, wanted, after=paging.after, limit=paging.limit + 1)
     return service.view(session, paging.cut(found, request, response))
 
 
@@ -71,11 +165,14 @@ def items(
     request_id: uuid.UUID,
     session: Db,
     _caller: Reader,
-    after: Annotated[int, Query(ge=0, lt=2**31, description="The first position wanted.")] = 0,
-    limit: Annotated[int, Query(ge=1, le=10_000)] = 1000,
+    paging: Paging,
+    request: Request,
+    response: Response,
+    result: ItemResult | None = None,
 ) -> list[ItemView]:
-    """The request's items, each with what was found for it."""
-    return service.view_items(session, request_id, after=after, limit=limit)
+    """The request's items in their order, each with what was found for it."""
+    found = service.view_items(session, request_id, after=paging.after, limit=paging.limit + 1, result=result)
+    return list(paging.cut(found, request, response))
 
 
 @router.post(
@@ -84,6 +181,15 @@ def items(
 def cancel(request_id: uuid.UUID, body: Reason, session: Db, caller: Writer) -> RequestView:
     """Take a request back while nothing was done for it; its samples may then train again."""
     request = service.cancel(session, request_id, body.reason, actor=caller.actor)
+    return service.view(session, [request])[0]
+
+
+@router.post(
+    "/{request_id}/deny", operation_id="deny_deletion_request", responses=documented_with_body(404, 409)
+)
+def deny(request_id: uuid.UUID, body: Reason, session: Db, caller: Writer) -> RequestView:
+    """Refuse a request, saying why, while nothing was done for it; its samples may then train again."""
+    request = service.deny(session, request_id, body.reason, actor=caller.actor)
     return service.view(session, [request])[0]
 
 

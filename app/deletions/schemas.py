@@ -12,6 +12,11 @@ from app.datasets.schemas import Name
 from app.tables import ItemResult, RequestState, TargetState
 from app.text import Text
 
+Regulation = Annotated[str, Field(pattern=r"^[a-z]{2,20}$")]
+DueAt = Annotated[AwareDatetime | None, Field(description="The policy's term if left out.")]
+WithReference = Annotated[
+    bool, Field(description="Also retrain on the remaining rows, to have a network to compare with.")
+]
 SampleId = Annotated[Text, Field(min_length=1, max_length=1000)]
 
 
@@ -48,11 +53,88 @@ class NewRequest(BaseModel):
     dataset: Name | None = Field(default=None, description="Where items that name no data set belong.")
     items: list[NewItem] = Field(min_length=1, max_length=1_000_000)
     external_id: Text | None = Field(default=None, min_length=1, max_length=200, description="Yours; unique.")
-    regulation: str = Field(default="gdpr", pattern=r"^[a-z]{2,20}$")
-    due_at: AwareDatetime | None = Field(default=None, description="The policy's term if left out.")
-    reference: bool = Field(
-        default=False, description="Also retrain on the remaining rows, to have a network to compare with."
+    regulation: Regulation = "gdpr"
+    due_at: DueAt = None
+    reference: WithReference = False
+
+
+class UploadTerms(BaseModel):
+    """What a caller asks for besides the samples, which are in the body."""
+
+    model_config = ConfigDict(extra="forbid")
+    dataset: Name | None = Field(default=None, description="Where items that name no data set belong.")
+    regulation: Regulation = "gdpr"
+    due_at: DueAt = None
+    reference: WithReference = False
+
+
+class Filter(BaseModel):
+    """Which requests are wanted: those for which all that is given holds."""
+
+    state: list[RequestState] = Field(default_factory=list, max_length=20, description="One of these.")
+    received_after: AwareDatetime | None = None
+    received_before: AwareDatetime | None = None
+    due_before: AwareDatetime | None = None
+    overdue: bool = Field(default=False, description="Only those whose due date has passed unfinished.")
+    model: Name | None = Field(default=None, description="It has to forget something for them.")
+    dataset: Name | None = Field(default=None, description="They cover rows of it.")
+
+
+class NewRequests(BaseModel):
+    """Several requests, all of which are accepted, or none."""
+
+    model_config = ConfigDict(
+        extra="forbid",
+        json_schema_extra={
+            "examples": [
+                {
+                    "requests": [
+                        {"dataset": "digits", "items": [{"subject": "contributor-03"}]},
+                        {"dataset": "digits", "items": [{"subject": "contributor-04"}]},
+                    ]
+                }
+            ]
+        },
     )
+    requests: list[NewRequest] = Field(min_length=1, max_length=100)
+
+
+class ModelPreview(BaseModel):
+    """What a request would mean for one model."""
+
+    model: str
+    versions: list[int] = Field(description="Versions in use that were trained on some of the rows.")
+    rows_to_forget: int
+    rows: int = Field(description="Of how many rows, in the version in use with most of them.")
+    ladder: list[RungPreview]
+    due_days: int
+
+
+class RungPreview(BaseModel):
+    """One method that would be tried, and what it took before."""
+
+    method: str
+    exact: bool
+    seconds: float | None = Field(description="Median of earlier jobs of this model; null: there were none.")
+    jobs: int = Field(description="How many earlier jobs that is taken from.")
+
+
+class TwinsPreview(BaseModel):
+    """Rows that are, byte for byte, like rows to be forgotten, and would stay."""
+
+    dataset: str
+    version: int
+    count: int
+    sample_ids: list[str] = Field(description="The first thousand; add them if they should go too.")
+
+
+class Preview(BaseModel):
+    """What a request would do. Nothing was done."""
+
+    items: ItemCounts
+    unmatched: list[int] = Field(description="The first thousand items that were not found, by position.")
+    models: list[ModelPreview]
+    twins: list[TwinsPreview]
 
 
 class ItemCounts(BaseModel):
@@ -90,6 +172,12 @@ class RequestView(BaseModel):
     finished_at: datetime | None
 
 
+class Accepted(BaseModel):
+    """The requests that were accepted."""
+
+    requests: list[RequestView]
+
+
 class ItemView(BaseModel):
     """One item and what was found for it."""
 
@@ -100,3 +188,8 @@ class ItemView(BaseModel):
     result: ItemResult
     reason: str | None
     rows: int
+
+    @property
+    def ordinal(self) -> int:
+        """Its place in the list, counted from 1, as pages want it."""
+        return self.position + 1

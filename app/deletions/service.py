@@ -14,9 +14,10 @@ from app.callers.service import Caller
 from app.datasets import rows as row_sets
 from app.datasets import tombstones
 from app.datasets.matching import Matches
-from app.deletions import repository
+from app.deletions import lists, repository
+from app.deletions.lists import ItemList
 from app.deletions.matching import Naming, json_pointer, match
-from app.deletions.schemas import ItemCounts, ItemView, NewRequest, RequestView, TargetView
+from app.deletions.schemas import Filter, ItemCounts, ItemView, NewRequest, RequestView, TargetView
 from app.errors import Conflict, Faults, NotFound
 from app.events import service as events
 from app.pseudonyms import pseudonyms
@@ -24,6 +25,7 @@ from app.registry import policies
 from app.registry import service as registry
 from app.tables import (
     DeletionRequest,
+    ItemResult,
     RequestState,
     Target,
     TargetState,
@@ -74,14 +76,26 @@ def terms_of(new: NewRequest) -> Terms:
     )
 
 
-def accept_naming(session: Session, naming: Naming, terms: Terms, caller: Caller) -> DeletionRequest:
+def accept_list(
+    session: Session, items: ItemList, dataset: str | None, terms: Terms, caller: Caller
+) -> DeletionRequest:
+    """Take a request in whose items are a file. Raises as `accept_naming`, faults by line."""
+    naming = Naming(dataset=dataset, items=items, pointer=lists.pointer)
+    return accept_naming(session, naming, terms, caller, faults=items.faults)
+
+
+def accept_naming(
+    session: Session, naming: Naming, terms: Terms, caller: Caller, *, faults: Faults | None = None
+) -> DeletionRequest:
     """Take a request in, all of it in this transaction: items, tombstones, a target a model.
+
+    `faults` holds what going through the items finds wrong with them.
 
     Raises:
         Invalid: the request has faults, all of them named; nothing was done.
         Conflict: this caller has used the external ID before.
     """
-    faults = Faults()
+    faults = faults or Faults()
     matches = _match(session, naming, terms, faults)
     faults.raise_any()
     return _take_in(session, matches, terms, caller)
@@ -175,11 +189,9 @@ def get(session: Session, request_id: uuid.UUID) -> DeletionRequest:
     return request
 
 
-def list_requests(
-    session: Session, *, after: int, limit: int, state: RequestState | None = None
-) -> Sequence[DeletionRequest]:
+def list_requests(session: Session, wanted: Filter, *, after: int, limit: int) -> Sequence[DeletionRequest]:
     """Requests in the order they were received."""
-    return repository.page(session, after=after, limit=limit, state=state)
+    return repository.page(session, wanted, after=after, limit=limit)
 
 
 def view(session: Session, requests: Sequence[DeletionRequest]) -> list[RequestView]:
@@ -207,7 +219,9 @@ def view(session: Session, requests: Sequence[DeletionRequest]) -> list[RequestV
     ]
 
 
-def view_items(session: Session, request_id: uuid.UUID, *, after: int, limit: int) -> list[ItemView]:
+def view_items(
+    session: Session, request_id: uuid.UUID, *, after: int, limit: int, result: ItemResult | None = None
+) -> list[ItemView]:
     """The request's items as the API shows them. Raises NotFound."""
     get(session, request_id)
     return [
@@ -220,7 +234,7 @@ def view_items(session: Session, request_id: uuid.UUID, *, after: int, limit: in
             reason=item.reason,
             rows=item.rows,
         )
-        for item, dataset in repository.items_of(session, request_id, after=after, limit=limit)
+        for item, dataset in repository.items_of(session, request_id, after=after, limit=limit, result=result)
     ]
 
 

@@ -72,6 +72,23 @@ def progress_of(session: Session, job_ids: Sequence[uuid.UUID]) -> dict[uuid.UUI
     return {row.job_id: row for row in rows}
 
 
+def usual_seconds(
+    session: Session, model_id: uuid.UUID, method: str, *, training: bool
+) -> tuple[float | None, int]:
+    """The median duration of the model's finished jobs of this method, and how many there were.
+
+    `training`: jobs that trained the model from scratch count as well.
+    """
+    by_method = and_(Job.kind == JobKind.UNLEARN, Job.parameters["method"].astext == method)
+    kinds = or_(by_method, Job.kind.in_((JobKind.TRAIN, JobKind.REFERENCE))) if training else by_method
+    seconds = func.extract("epoch", Job.finished_at - Job.started_at)
+    query = select(func.percentile_cont(0.5).within_group(seconds), func.count()).where(
+        Job.model_id == model_id, kinds, Job.state.in_((JobState.DONE, JobState.SUPERSEDED))
+    )
+    median, number = session.execute(query).one()
+    return (float(median) if median is not None else None), number
+
+
 # --- the worker's side -------------------------------------------------------------------------------
 
 
