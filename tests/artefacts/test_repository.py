@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime
 
 import pytest
 from sqlalchemy import select
 
 from app.artefacts import repository
+from app.db import transaction
 from app.jobs import service as jobs
 from app.registry import service as registry
 from app.registry.schemas import Training
@@ -195,3 +198,29 @@ def test_only_what_is_asked_for_is_told(world: World, cellar: Cellar) -> None:
     assert repository.needed(world.session, []) == {}
     assert repository.needed(world.session, ["0" * 64]) == {}
     assert set(repository.needed(world.session, cellar.digests)) == cellar.digests
+
+
+def test_what_changes_hands_is_seen_all_the_time(live_database: str) -> None:
+    """While results go from jobs to versions, each in one transaction, no look finds them nowhere."""
+    digest = "ab" * 32
+    with transaction(live_database) as session:
+        world = World(session)
+        world.dataset()
+        version_id, job_id = world.trained().id, _training(world).id
+        session.get_one(Job, job_id).outcome = {"weights": digest}
+
+    def hand_over() -> None:
+        for turn in range(150):
+            with transaction(live_database) as session:
+                published = turn % 2 == 0
+                session.get_one(ModelVersion, version_id).weights = digest if published else None
+                session.get_one(Job, job_id).settled_at = datetime.now(UTC) if published else None
+
+    with ThreadPoolExecutor(1) as pool, transaction(live_database) as session:
+        handing_over = pool.submit(hand_over)
+        looks = 0
+        while not handing_over.done():
+            assert repository.needed(session, [digest]).keys() == {digest}
+            looks += 1
+        handing_over.result()
+    assert looks > 10
