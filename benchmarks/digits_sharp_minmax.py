@@ -13,9 +13,8 @@ from pathlib import Path
 from app.jobs.params import BuiltIn, RoleShares, SharpMinMax, TrainingRecipe
 from benchmarks.experiment import Results, Setting, measure, table
 from models_store.rows import RowSet
-from workers.data.reader import rows
 from workers.data.registry import open_reader
-from workers.data.roles import draw_roles
+from workers.data.roles import draw_roles, split_codes
 from workers.spec import DataSpec, Environment
 
 RECIPE = TrainingRecipe(epochs=40, weight_decay=5e-3, precision="fp32")
@@ -26,23 +25,21 @@ MISLABELLED = 7
 def setting(seed: int) -> Setting:
     """Forget all rows of the contributors who were wrong; judge by their rows that were kept back."""
     options = {"mislabelled_subjects": MISLABELLED, "seed": seed}
-    registered = list(rows(open_reader("sklearn_digits", "", options)))
-    roles = draw_roles([row.split for row in registered], RoleShares(), seed)
+    (rows,) = open_reader("sklearn_digits", "", options).chunks()
+    roles = draw_roles(split_codes(rows.splits, len(rows)), RoleShares(), seed)
     wrong = RowSet.of(
-        row.ordinal for row in registered if row.subject and row.subject < f"contributor-{MISLABELLED:02d}"
+        ordinal
+        for ordinal, subject in enumerate(rows.subjects or ())
+        if subject and subject < f"contributor-{MISLABELLED:02d}"
     )
-
-    def role(name: str) -> RowSet:
-        return RowSet.of(ordinal for ordinal, other in enumerate(roles) if other == name)
-
     return Setting(
         data=DataSpec(
             reader="sklearn_digits", location="", options=options, num_classes=10, image_shape=(8, 8, 1)
         ),
-        train=role("train"),
-        forget=role("train") & wrong,
-        holdout=role("holdout") & wrong,
-        test=role("test"),
+        train=roles["train"],
+        forget=roles["train"] & wrong,
+        holdout=roles["holdout"] & wrong,
+        test=roles["test"],
         same_people=True,
         architecture=BuiltIn(name="small_cnn"),
         recipe=RECIPE,

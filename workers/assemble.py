@@ -41,6 +41,7 @@ def data_spec(version: DatasetVersion) -> DataSpec:
         options=version.options,
         num_classes=version.num_classes,
         image_shape=(height, width, channels),
+        manifest=version.manifest,
     )
 
 

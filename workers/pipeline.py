@@ -21,7 +21,8 @@ from workers.audit.figures import audit_figures
 from workers.audit.outputs import Outputs, SetName, Sets
 from workers.audit.plots import margin_histograms
 from workers.data.batches import Rows
-from workers.data.reader import load
+from workers.data.loading import load
+from workers.data.manifest import open_manifest
 from workers.data.registry import open_reader
 from workers.data.seeds import derived_seed, generator
 from workers.methods.registry import METHODS
@@ -49,12 +50,12 @@ def train(spec: TrainSpec, store: BlobStore, monitor: Monitor) -> TrainOutcome:
     "train_accuracy"} an epoch], seconds and passes of the training, parameters, precision, environment.
 
     Raises:
-        DataFault: the data cannot be read.
+        DataFault: the data cannot be read, or are not those that were registered.
         Diverged: the loss left the finite numbers.
         Cancelled: from the monitor.
     """
     with surroundings(spec.environment) as device:
-        load_rows = _loader(spec.data, device)
+        load_rows = _loader(spec.data, store, device)
         network = _new_network(spec.architecture, spec.data, spec.seed).to(device)
         rows = load_rows(spec.train)
         trace = fit(network, rows, spec.recipe, spec.seed, monitor)
@@ -83,7 +84,7 @@ def unlearn(spec: UnlearnSpec, store: BlobStore, monitor: Monitor) -> Unlearned:
     if spec.method == "retrain" and spec.reference is not None:
         return Unlearned(weights=spec.reference, seconds=0.0, passes=0)
     with surroundings(spec.environment) as device:
-        load_rows = _loader(spec.data, device)
+        load_rows = _loader(spec.data, store, device)
         run = Run(
             network=_stored_network(spec.original.weights, spec, store).to(device),
             retain=load_rows(spec.retain),
@@ -111,7 +112,7 @@ def audit(spec: UnlearnSpec, store: BlobStore, monitor: Monitor) -> AuditOutcome
     started = time.perf_counter()
     networks = {"original": spec.original.weights, "unlearned": spec.unlearned, "reference": spec.reference}
     with surroundings(spec.environment) as device:
-        rows = _audited_rows(spec, device)
+        rows = _audited_rows(spec, store, device)
         outputs: dict[str, Sets] = {}
         for number, (name, weights) in enumerate(networks.items()):
             monitor.check_cancelled()
@@ -143,14 +144,15 @@ def _precision(wanted: Precision, device: torch.device) -> str:
     return str(autocast_dtype(wanted, device) or torch.float32).removeprefix("torch.")
 
 
-def _loader(data: DataSpec, device: torch.device) -> Callable[[RowSet], Rows]:
-    """A function that brings rows of the data set onto the device."""
+def _loader(data: DataSpec, store: BlobStore, device: torch.device) -> Callable[[RowSet], Rows]:
+    """A function that brings rows of the data set onto the device, and raises DataChanged if they differ."""
     reader = open_reader(data.reader, data.location, data.options)
-    return lambda wanted: Rows.of(*load(reader, wanted, data.image_shape), device)
+    manifest = open_manifest(store, data.manifest) if data.manifest is not None else None
+    return lambda wanted: Rows.of(*load(reader, wanted, data.image_shape, manifest), device)
 
 
-def _audited_rows(spec: UnlearnSpec, device: torch.device) -> dict[SetName, Rows]:
-    load_rows = _loader(spec.data, device)
+def _audited_rows(spec: UnlearnSpec, store: BlobStore, device: torch.device) -> dict[SetName, Rows]:
+    load_rows = _loader(spec.data, store, device)
     row_sets: dict[SetName, RowSet] = {
         "retain": _sample(spec.retain, derived_seed(spec.seed, "retain sample")),
         "forget": spec.forget,

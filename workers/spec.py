@@ -19,6 +19,7 @@ class DataSpec:
     options: Mapping[str, Any] = field(default_factory=dict)
     num_classes: int
     image_shape: tuple[int, int, int]  # height, width, channels
+    manifest: str | None = None  # blob of the images' hashes; None: registered before they were kept
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -22,6 +22,7 @@ from sqlalchemy.orm import Session
 
 from app.datasets import rows as row_sets
 from app.datasets import tombstones
+from app.datasets.matching import driver
 from app.pseudonyms import Pseudonyms
 from app.tables import Dataset, DatasetVersion, Tombstone
 from models_store.rows import RowSet
@@ -217,11 +218,7 @@ class Loading:
 
     @property
     def _driver(self) -> Connection[Any]:
-        """The psycopg connection beneath the session, for COPY."""
-        driver = self._session.connection().connection.dbapi_connection
-        if not isinstance(driver, Connection):
-            raise TypeError("the database driver is psycopg")
-        return driver
+        return driver(self._session)
 
 
 class _Covered:

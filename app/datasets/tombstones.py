@@ -13,7 +13,7 @@ from sqlalchemy.orm import Session, aliased
 
 from app.datasets.matching import driver
 from app.pseudonyms import Pseudonyms
-from app.tables import Sample, Tombstone, TombstonedRow
+from app.tables import Dataset, Sample, Tombstone, TombstonedRow
 
 _BATCH = 5_000
 _SAMPLES = "SELECT DISTINCT dataset_id, sample_id, content_hash FROM matched_rows"
@@ -69,7 +69,14 @@ def _write(session: Session, marks: Iterable[tuple[Any, ...]], key_id: str) -> N
 
 
 def lift(session: Session, request_id: uuid.UUID) -> None:
-    """The request stands no more: its samples may train again, unless another request names them."""
+    """The request stands no more: its samples may train again, unless another request names them.
+
+    It waits for a version of its data sets that is being attached, whose rows it may cover.
+    """
+    homes = select(Tombstone.dataset_id).where(Tombstone.request_id == request_id)
+    session.scalars(
+        select(Dataset.id).where(Dataset.id.in_(homes)).order_by(Dataset.id).with_for_update(read=True)
+    ).all()
     for table in (TombstonedRow, Tombstone):
         session.execute(
             delete(table).where(table.request_id == request_id),

@@ -12,7 +12,7 @@ from app.jobs.params import SklearnDigits
 from models_store.rows import RowSet
 from workers.data.batches import Rows
 from workers.data.digits import DigitsReader
-from workers.data.reader import load
+from workers.data.loading import load
 from workers.monitor import Cancelled, Silent
 
 

@@ -15,7 +15,8 @@ from models_store.blobs import BlobStore
 from models_store.checkpoints import pack, unpack
 from models_store.rows import RowSet
 from workers import pipeline
-from workers.data.reader import DataMissing, rows
+from workers.data.reader import DataChanged, DataMissing
+from workers.data.loading import content_hashes
 from workers.data.registry import open_reader
 from workers.data.roles import draw_roles
 from workers.data.scan import scan
@@ -38,10 +39,7 @@ def training() -> TrainSpec:
     """A short training on the digits, their roles drawn as at registration."""
     found = scan(open_reader("sklearn_digits", "", {}), Silent())
     roles = draw_roles(found.splits, RoleShares(), seed=1)
-    members = {
-        role: RowSet.of(ordinal for ordinal, other in enumerate(roles) if other == role)
-        for role in ("train", "validation", "test")
-    }
+    members = {role: roles[role] for role in ("train", "validation", "test")}
     data = DataSpec(
         reader="sklearn_digits",
         location="",
@@ -67,9 +65,10 @@ def original(training: TrainSpec, store: BlobStore) -> TrainOutcome:
 def unlearning(training: TrainSpec, original: TrainOutcome) -> UnlearnSpec:
     """Forget the mislabelled contributors' training rows; their other rows are the holdout."""
     wrong = {
-        row.ordinal
-        for row in rows(open_reader("sklearn_digits", "", {}))
-        if row.subject is not None and row.subject < "contributor-07"
+        ordinal
+        for chunk in open_reader("sklearn_digits", "", {}).chunks()
+        for ordinal, subject in zip(chunk.ordinals.tolist(), chunk.subjects or (), strict=True)
+        if subject is not None and subject < "contributor-07"
     }
     forget = RowSet.of(wrong) & training.train
     return UnlearnSpec(
@@ -135,6 +134,16 @@ def test_a_killed_training_resumes_to_the_same_digest(
     assert resumed.weights == original.weights
     assert resumed.figures["curve"] == original.figures["curve"]
     assert resumed.figures["passes"] == original.figures["passes"]
+
+
+def test_changed_data_do_not_train(training: TrainSpec, store: BlobStore) -> None:
+    """A training on rows that are not those which were registered fails and names them."""
+    reader = open_reader("sklearn_digits", "", {})
+    hashes = [digest for chunk in reader.chunks() for digest in content_hashes(reader, chunk)]
+    hashes[next(iter(training.train))] = bytes(32)
+    changed = replace(training.data, manifest=store.put(b"".join(hashes)))
+    with pytest.raises(DataChanged, match=f"^1 rows .*rows {next(iter(training.train))}"):
+        pipeline.train(replace(training, data=changed), store, Silent())
 
 
 @pytest.mark.parametrize("method", sorted(METHODS))
