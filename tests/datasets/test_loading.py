@@ -9,22 +9,22 @@ import pytest
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
-from app.datasets import loading
-from app.datasets.loading import LoadedRow, Shape
+from app.datasets import rows as row_sets
+from app.datasets.loading import Block, Loading
 from app.db import transaction
 from app.deletions import service as deletions
 from app.deletions.schemas import NewItem, NewRequest
 from app.pseudonyms import pseudonyms
 from app.tables import DatasetState, DatasetVersion, Sample
-from tests.fixtures.world import ROWS, World, invented_rows
+from tests.fixtures.world import ROWS, TRAIN, InventedRow, World, block_of, invented_rows
 
 
-def _renamed(rows: list[LoadedRow]) -> list[LoadedRow]:
+def _renamed(rows: list[InventedRow]) -> list[InventedRow]:
     """The same contents under new IDs and without people."""
     return [replace(row, sample_id=f"new-{row.ordinal}", subject=None) for row in rows]
 
 
-def _repainted(rows: list[LoadedRow]) -> list[LoadedRow]:
+def _repainted(rows: list[InventedRow]) -> list[InventedRow]:
     """Other contents under the same IDs, about the same people."""
     return [replace(row, content_hash=bytes([row.ordinal]) * 32) for row in rows]
 
@@ -40,7 +40,7 @@ def test_loaded_rows_are_the_samples_of_the_version(world: World) -> None:
     row = invented_rows("faces")[7]
     kept = world.session.get_one(Sample, (version.id, 7))
     assert _samples(world.session, version) == ROWS
-    assert (kept.sample_id, kept.role, kept.label) == (row.sample_id, row.role, row.label)
+    assert (kept.sample_id, kept.label) == (row.sample_id, row.label)
     assert kept.content_hash == row.content_hash
     assert kept.subject_key == pseudonyms().subject("person-1")
 
@@ -117,23 +117,22 @@ def test_a_cancelled_request_bars_nothing(world: World) -> None:
 )
 @pytest.mark.parametrize("change", [_repainted, _renamed, list])
 def test_a_deletion_that_arrives_while_rows_load_is_not_missed(
-    live_database: str, item: NewItem, barred: set[int], change: type[list[LoadedRow]]
+    live_database: str, item: NewItem, barred: set[int], change: type[list[InventedRow]]
 ) -> None:
     """The new version is covered although its rows were read before the request was accepted."""
     with transaction(live_database) as session:
         World(session).dataset()
         version_id = World(session).register().id
 
-    def rows() -> Iterator[LoadedRow]:
-        yield from change(invented_rows("faces"))
+    def arrive() -> None:
         with transaction(live_database) as other:
             World(other).accept(NewRequest(dataset="faces", items=[item]))
 
     with transaction(live_database) as session:
-        version = loading.load(
-            session, version_id, rows(), shape=Shape(10, (8, 8, 1), None), names=pseudonyms(), actor="test"
-        )
-        assert World(session).tombstoned(version) == barred
+        world = World(session)
+        rows = change(invented_rows("faces"))
+        version = world.load(session.get_one(DatasetVersion, version_id), rows, meanwhile=arrive)
+        assert world.tombstoned(version) == barred
 
 
 def test_a_load_that_breaks_off_can_be_repeated(live_database: str) -> None:
@@ -141,13 +140,30 @@ def test_a_load_that_breaks_off_can_be_repeated(live_database: str) -> None:
     with transaction(live_database) as session:
         version_id = World(session).register().id
 
-    def broken() -> Iterator[LoadedRow]:
-        yield from invented_rows("faces")[:10]
+    def broken() -> Iterator[Block]:
+        yield block_of(invented_rows("faces")[:10])
         raise RuntimeError("the machine goes away")
 
     with pytest.raises(RuntimeError), transaction(live_database) as session:
-        World(session).load(session.get_one(DatasetVersion, version_id), broken())
+        Loading(session, version_id, pseudonyms()).copy(broken())
     with transaction(live_database) as session:
         version = session.get_one(DatasetVersion, version_id)
         World(session).load(version, invented_rows("faces"))
         assert _samples(session, version) == ROWS
+
+
+def test_repeated_ids_are_named_by_their_rows(world: World) -> None:
+    """The later rows and the first one with their ID, however far apart."""
+    rows = invented_rows("faces")
+    twins = [replace(row, sample_id="faces-03") if row.ordinal in (9, 40) else row for row in rows]
+    load = Loading(world.session, world.register().id, pseudonyms())
+    load.copy([block_of(twins)])
+    repeats = load.index()
+    assert (repeats.count, repeats.first) == (2, ((9, 3), (40, 3)))
+
+
+def test_a_version_keeps_its_roles_as_sets(world: World) -> None:
+    """Which rows train is read as one bitmap."""
+    version = world.dataset()
+    assert set(row_sets.of_role(world.session, version, "train")) == set(TRAIN)
+    assert set(version.role_sets or {}) == {"train", "holdout", "test"}

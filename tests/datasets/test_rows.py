@@ -20,10 +20,10 @@ def test_a_set_is_kept_once_and_read_back(world: World) -> None:
 def test_rows_are_found_by_their_role(world: World) -> None:
     """Every row has one role."""
     version = world.dataset()
-    assert set(rows.of_role(world.session, version.id, "train")) == set(TRAIN)
-    assert set(rows.of_role(world.session, version.id, "holdout")) == set(HOLDOUT)
-    assert set(rows.of_role(world.session, version.id, "test")) == set(TEST)
-    assert len(rows.of_role(world.session, version.id, "validation")) == 0
+    assert set(rows.of_role(world.session, version, "train")) == set(TRAIN)
+    assert set(rows.of_role(world.session, version, "holdout")) == set(HOLDOUT)
+    assert set(rows.of_role(world.session, version, "test")) == set(TEST)
+    assert len(rows.of_role(world.session, version, "validation")) == 0
 
 
 def test_a_request_knows_its_rows_by_data_set_version(world: World) -> None:
@@ -39,7 +39,7 @@ def test_a_request_knows_its_rows_by_data_set_version(world: World) -> None:
 def test_held_out_rows_of_the_same_people_are_found(world: World) -> None:
     """They are rows of those whose training rows are to be forgotten, and of nobody else."""
     version = world.dataset()
-    found = rows.kin_holdout(world.session, version.id, RowSet.of([1, 4, 7]))
+    found = rows.kin_holdout(world.session, version, RowSet.of([1, 4, 7]))
     assert set(found) == {ordinal for ordinal in HOLDOUT if ordinal % 6 in (1, 4)}
 
 
@@ -47,11 +47,11 @@ def test_a_person_who_left_still_serves_as_the_comparison(world: World) -> None:
     """The audit of a deletion may read the deleted person's own held-out rows."""
     version = world.dataset()
     world.accept(NewRequest(dataset="faces", items=[NewItem(subject="person-1")]))
-    assert len(rows.kin_holdout(world.session, version.id, RowSet.of([1]))) == 2
+    assert len(rows.kin_holdout(world.session, version, RowSet.of([1]))) == 2
 
 
 def test_held_out_rows_are_found_for_any_number_of_rows_to_forget(world: World) -> None:
     """A request may name more rows than a statement has parameters."""
     version = world.dataset()
-    found = rows.kin_holdout(world.session, version.id, RowSet.of(range(70_000)))
+    found = rows.kin_holdout(world.session, version, RowSet.of(range(70_000)))
     assert set(found) == set(HOLDOUT)

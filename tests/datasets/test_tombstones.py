@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import uuid
 from dataclasses import replace
+from typing import Any
 
 import pytest
-from sqlalchemy import select
+from sqlalchemy import select, text
 from sqlalchemy.orm import Session
 
 from app.datasets import service as datasets
-from app.datasets import tombstones
-from app.datasets.tombstones import Found, Named
+from app.datasets.matching import Matches, Named
 from app.db import transaction
 from app.deletions import service as deletions
 from app.deletions.schemas import NewItem, NewRequest
@@ -21,64 +21,78 @@ from tests.fixtures.concurrency import Others
 from tests.fixtures.world import ROWS, World, invented_rows
 
 
-def _named(*, sample_id: str | None = None, subject: str | None = None, **where: object) -> Named:
-    key = pseudonyms().subject(subject) if subject is not None else None
-    return replace(Named(0, None, sample_id, key), **where)  # type: ignore[arg-type]
+def _find(world: World, *items: Named, dataset_ids: list[uuid.UUID] | None = None) -> list[tuple[Any, ...]]:
+    """Position, data set version and ordinal of the rows found."""
+    matches = Matches(world.session)
+    matches.add(items)
+    everywhere = datasets.in_force(world.session, None)
+    matches.find(everywhere if dataset_ids is None else dataset_ids)
+    query = "SELECT position, dataset_version_id, ordinal FROM matched_rows ORDER BY 1, 2, 3"
+    return [tuple(row) for row in world.session.execute(text(query))]
 
 
-def _places(found: Sequence[Found]) -> list[tuple[int, int]]:
-    return [(row.position, row.ordinal) for row in found]
+def _sample(sample_id: str) -> Named:
+    return Named(0, None, sample_id, None)
+
+
+def _person(subject: str, dataset_id: uuid.UUID | None = None) -> Named:
+    return Named(0, dataset_id, None, pseudonyms().subject(subject))
 
 
 def test_a_sample_is_found_by_its_id(world: World) -> None:
     """One row, with what a tombstone needs to know of it."""
     version = world.dataset()
-    (found,) = tombstones.find(world.session, [_named(sample_id="faces-07")])
-    assert (found.dataset_id, found.version_id, found.ordinal) == (version.dataset_id, version.id, 7)
-    assert found.content_hash == invented_rows("faces")[7].content_hash
+    assert _find(world, _sample("faces-07")) == [(0, version.id, 7)]
+    found = world.session.execute(text("SELECT dataset_id, sample_id, content_hash FROM matched_rows")).one()
+    assert tuple(found) == (version.dataset_id, "faces-07", invented_rows("faces")[7].content_hash)
 
 
 def test_a_subject_is_found_in_every_row_about_them(world: World) -> None:
     """Rows of all roles count: held-out rows are data about somebody, too."""
-    world.dataset()
-    found = tombstones.find(world.session, [_named(subject="person-4")])
-    assert [row.ordinal for row in found] == list(range(4, ROWS, 6))
+    version = world.dataset()
+    assert _find(world, _person("person-4")) == [(0, version.id, row) for row in range(4, ROWS, 6)]
 
 
 def test_many_items_are_found_in_their_order(world: World) -> None:
-    """IDs come before subjects, and what is unknown is left out."""
-    world.dataset()
-    items = [
-        _named(subject="person-0", position=0),
-        _named(sample_id="unknown", position=1),
-        _named(sample_id="faces-59", position=2),
-        _named(sample_id="faces-01", position=3),
+    """What is unknown is left out."""
+    version = world.dataset()
+    items = (_person("person-0"), _sample("unknown"), _sample("faces-59"), _sample("faces-01"))
+    found = _find(world, *items)
+    assert found == [
+        *((0, version.id, row) for row in range(0, ROWS, 6)),
+        (2, version.id, 59),
+        (3, version.id, 1),
     ]
-    found = _places(tombstones.find(world.session, items))
-    assert found == [(2, 59), (3, 1), *((0, ordinal) for ordinal in range(0, ROWS, 6))]
 
 
 def test_a_sample_is_found_in_every_version_in_force(world: World) -> None:
     """Networks may have been trained on either version."""
     first, second = world.dataset(), world.dataset()
-    found = tombstones.find(world.session, [_named(sample_id="faces-07")])
-    assert {row.version_id for row in found} == {first.id, second.id}
+    assert {version_id for _, version_id, _ in _find(world, _sample("faces-07"))} == {first.id, second.id}
 
 
 def test_only_the_data_set_that_was_named_is_searched(world: World) -> None:
     """The same person may stay in another data set."""
     faces = world.dataset("faces")
     world.dataset("other")
-    found = tombstones.find(world.session, [_named(subject="person-4", dataset_id=faces.dataset_id)])
-    assert {row.dataset_id for row in found} == {faces.dataset_id}
+    found = _find(world, _person("person-4", faces.dataset_id))
+    assert {version_id for _, version_id, _ in found} == {faces.id}
 
 
 def test_versions_out_of_force_are_not_searched(world: World) -> None:
     """Neither a retired version nor one that is not ready holds anything that could be deleted."""
-    world.dataset()
+    faces = world.dataset()
     datasets.retire(world.session, "faces", "contract ended", actor="desk")
-    world.register("other")
-    assert tombstones.find(world.session, [_named(sample_id="faces-07")]) == []
+    other = world.register("other")
+    both = [faces.dataset_id, other.dataset_id]
+    assert _find(world, _sample("faces-07"), dataset_ids=both) == []
+
+
+def test_one_search_does_not_see_the_one_before(world: World) -> None:
+    """Several requests may be matched in one transaction."""
+    version = world.dataset()
+    _find(world, _sample("faces-07"))
+    assert _find(world, _sample("faces-08")) == [(0, version.id, 8)]
 
 
 def test_a_tombstone_holds_keyed_hashes_only(world: World) -> None:

@@ -4,26 +4,38 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
+from sqlalchemy import text
 
 from app.datasets import service as datasets
+from app.datasets.matching import Matches
 from app.deletions.matching import match
 from app.deletions.schemas import NewRequest
-from app.errors import Fault, Invalid
+from app.deletions.service import naming_of
+from app.errors import Faults
 from app.pseudonyms import pseudonyms
 from tests.fixtures.world import World, invented_rows
 
 
-def _faults(world: World, request: dict[str, Any], *further: Fault) -> dict[str, str]:
-    new = NewRequest.model_validate(request)
-    with pytest.raises(Invalid) as found:
-        match(world.session, new, pseudonyms(), further_faults=further)
-    return {fault.pointer: fault.detail for fault in found.value.faults}
+def _match(world: World, request: dict[str, Any]) -> tuple[Matches, Faults]:
+    faults = Faults()
+    naming = naming_of(NewRequest.model_validate(request))
+    return match(world.session, naming, pseudonyms(), faults), faults
+
+
+def _faults(world: World, request: dict[str, Any]) -> dict[str, str]:
+    _, faults = _match(world, request)
+    assert faults.count == len(faults.first)
+    return {fault.pointer: fault.detail for fault in faults.first}
 
 
 def _rows(world: World, request: dict[str, Any]) -> dict[int, set[int]]:
-    matches = match(world.session, NewRequest.model_validate(request), pseudonyms())
-    return {position: {ordinal for _, ordinal in rows} for position, rows in matches.rows_per_item().items()}
+    """The rows found for each position that has any; a subject named again counts where it came first."""
+    _, faults = _match(world, request)
+    assert not faults.count
+    found: dict[int, set[int]] = {}
+    for position, ordinal in world.session.execute(text("SELECT position, ordinal FROM matched_rows")):
+        found.setdefault(position, set()).add(ordinal)
+    return found
 
 
 def test_each_item_is_matched_by_itself(world: World) -> None:
@@ -46,9 +58,8 @@ def test_without_a_data_set_all_are_searched(world: World) -> None:
     """A subject is found in every data set that knows them."""
     world.dataset("faces")
     world.dataset("other")
-    new = NewRequest.model_validate({"items": [{"subject": "person-2"}]})
-    matches = match(world.session, new, pseudonyms())
-    assert len(matches.rows_per_item()[0]) == 20
+    matches, _ = _match(world, {"items": [{"subject": "person-2"}]})
+    assert [len(matches.rows_of(version_id)) for version_id in matches.version_ids()] == [10, 10]
 
 
 def test_a_sample_id_that_two_data_sets_have_is_ambiguous(world: World) -> None:
@@ -86,9 +97,8 @@ def test_every_kind_of_fault_is_named_at_once(world: World) -> None:
         {"sample_id": "x", "dataset": "nowhere"},
         {"sample_id": "faces-02", "dataset": "faces"},
     ]
-    faults = _faults(world, {"items": items}, Fault(pointer="/due_at", detail="must lie in the future"))
+    faults = _faults(world, {"items": items})
     assert faults == {
-        "/due_at": "must lie in the future",
         "/items/0/dataset": "several data sets have a sample of this ID: name the one that is meant",
         "/items/1/dataset": "no version of the data set is in force",
         "/items/2/dataset": "there is no such data set",
@@ -107,3 +117,33 @@ def test_a_data_set_that_is_still_read_is_not_in_force(world: World) -> None:
     world.register()
     faults = _faults(world, {"dataset": "faces", "items": [{"sample_id": "faces-01"}]})
     assert set(faults) == {"/dataset"}
+
+
+def test_a_sample_named_many_times_is_found_each_time(world: World) -> None:
+    """Every item has its row; nothing is multiplied."""
+    world.dataset()
+    items = [{"sample_id": "faces-08"}] * 50
+    assert _rows(world, {"dataset": "faces", "items": items}) == {position: {8} for position in range(50)}
+
+
+def test_a_subject_named_many_times_is_searched_once(world: World) -> None:
+    """The first item stands for the others, in each data set for itself."""
+    world.dataset("faces")
+    world.dataset("other")
+    items = [
+        {"subject": "person-1"},
+        {"subject": "person-1"},
+        {"subject": "person-1", "dataset": "other"},
+        {"subject": "person-1", "dataset": "other"},
+    ]
+    expected = set(range(1, 60, 6))
+    assert _rows(world, {"dataset": "faces", "items": items}) == {0: expected, 2: expected}
+
+
+def test_of_very_many_faults_the_first_are_kept_and_all_are_counted(world: World) -> None:
+    """A million unknown IDs do not make a million faults in memory."""
+    world.dataset()
+    items = [{"sample_id": f"unknown-{number}"} for number in range(1500)]
+    _, faults = _match(world, {"dataset": "faces", "items": items})
+    assert (faults.count, len(faults.first)) == (1500, 1000)
+    assert faults.first[999].pointer == "/items/999/sample_id"

@@ -7,10 +7,11 @@ from functools import partial
 from typing import Any
 
 import pytest
-from sqlalchemy import func, select, update
+from sqlalchemy import select
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
+from app.datasets import tombstones
 from app.db import transaction
 from app.deletions import planner, service
 from app.deletions.schemas import NewItem, NewRequest
@@ -19,7 +20,7 @@ from app.jobs.policies import POLICY
 from app.registry import policies
 from app.registry import service as registry
 from app.registry.schemas import Training
-from app.tables import Job, JobKind, JobState, RequestState, Target, TargetState, Tombstone
+from app.tables import Job, JobKind, JobState, RequestState, Target, TargetState
 from tests.fixtures.concurrency import Others
 from tests.fixtures.world import TRAIN, World
 
@@ -458,7 +459,7 @@ def test_a_job_that_has_nothing_left_to_do_fails_nobody(world: World) -> None:
     model = world.model()
     passing = world.request(2)
     first = world.train(model, alias="archive")  # without row 2
-    world.session.execute(update(Tombstone).values(lifted_at=func.now()))
+    tombstones.lift(world.session, passing.id)
     second = world.train(model)
     cancelled, kept = world.request(1), world.request(2)
     world.plan()
