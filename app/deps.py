@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import base64
 import binascii
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Annotated, Protocol, TypeVar
 
@@ -22,6 +23,14 @@ def _session() -> Iterator[Session]:
 
 # Function scope: a failing commit must reach the caller as an error, not follow a success already sent.
 Db = Annotated[Session, Depends(_session, scope="function")]
+
+
+def _transactions() -> Callable[[], AbstractContextManager[Session]]:
+    return transaction
+
+
+# For routes that receive a long body first: no connection is held before they begin.
+Begin = Annotated[Callable[[], AbstractContextManager[Session]], Depends(_transactions)]
 
 
 class Numbered(Protocol):

@@ -10,8 +10,7 @@ from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 from sqlalchemy.orm import Session
 
 from app.callers.service import Caller, Forbidden, Scope, Unauthenticated, authenticate
-from app.db import transaction
-from app.deps import Db
+from app.deps import Begin, Db
 
 _bearer = HTTPBearer(auto_error=False, bearerFormat="API key", description="An API key: `exp_…`")
 
@@ -32,8 +31,8 @@ def require(scope: Scope) -> Callable[..., Caller]:
 def require_for_upload(scope: Scope) -> Callable[..., Caller]:
     """The same for a body that may be long on its way: no connection to the database is held meanwhile."""
 
-    def caller(credentials: Credentials) -> Caller:
-        with transaction() as session:
+    def caller(begin: Begin, credentials: Credentials) -> Caller:
+        with begin() as session:
             return _admit(session, credentials, scope)
 
     caller.scope = scope  # type: ignore[attr-defined]

@@ -8,11 +8,11 @@ from typing import Annotated
 from fastapi import APIRouter, Depends, Header, Query, Request, Response
 from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import JSONResponse
+from sqlalchemy.orm import Session
 
 from app.callers.auth import require, require_for_upload
 from app.callers.idempotency import Answer, IdempotencyHeader, once
 from app.callers.service import Caller, Scope
-from app.db import transaction
 from app.deletions import previews, service
 from app.deletions.lists import MEDIA_TYPES, ItemList
 from app.deletions.schemas import (
@@ -25,10 +25,10 @@ from app.deletions.schemas import (
     RequestView,
     UploadTerms,
 )
-from app.deps import Db, Paging
+from app.deps import Begin, Db, Paging
 from app.errors import Faults, UnsupportedMediaType, documented, documented_with_body
 from app.jobs.schemas import Reason
-from app.tables import ItemResult
+from app.tables import DeletionRequest, ItemResult
 from app.uploads import received
 
 router = APIRouter(
@@ -59,9 +59,7 @@ def create(body: NewRequest, session: Db, caller: Writer, key: IdempotencyHeader
     """
 
     def act() -> Answer:
-        request = service.accept(session, body, caller)
-        session.refresh(request)
-        return Answer(service.view(session, [request])[0], location=f"/v1/deletion-requests/{request.id}")
+        return _accepted(session, service.accept(session, body, caller))
 
     return once(session, caller, key, route="deletion-requests", payload=body, act=act)
 
@@ -97,6 +95,7 @@ async def upload(
     request: Request,
     caller: Annotated[Caller, Depends(require_for_upload(Scope.DELETIONS_WRITE))],
     terms: Annotated[UploadTerms, Query()],
+    begin: Begin,
     external_id: Annotated[str | None, Header(alias="External-Id", min_length=1, max_length=200)] = None,
     key: IdempotencyHeader = None,
 ) -> JSONResponse:
@@ -111,27 +110,25 @@ async def upload(
     async with received(request) as body:
         items = ItemList(body.file, media_type, Faults())
         sent = f"{body.digest} {terms.model_dump_json()} {external_id}"
-        return await run_in_threadpool(_accept_list, items, terms, external_id, caller, key, sent)
+        chosen = service.Terms(external_id=external_id, **terms.model_dump(exclude={"dataset"}))
+
+        def accept() -> JSONResponse:
+            with begin() as session:
+
+                def act() -> Answer:
+                    return _accepted(
+                        session, service.accept_list(session, items, terms.dataset, chosen, caller)
+                    )
+
+                return once(session, caller, key, route="deletion-requests/upload", payload=sent, act=act)
+
+        return await run_in_threadpool(accept)
 
 
-def _accept_list(
-    items: ItemList, terms: UploadTerms, external_id: str | None, caller: Caller, key: str | None, sent: str
-) -> JSONResponse:
-    with transaction() as session:
-
-        def act() -> Answer:
-            chosen = service.Terms(
-                external_id=external_id,
-                regulation=terms.regulation,
-                due_at=terms.due_at,
-                reference=terms.reference,
-            )
-            request = service.accept_list(session, items, terms.dataset, chosen, caller)
-            session.refresh(request)
-            where = f"/v1/deletion-requests/{request.id}"
-            return Answer(service.view(session, [request])[0], location=where)
-
-        return once(session, caller, key, route="deletion-requests/upload", payload=sent, act=act)
+def _accepted(session: Session, request: DeletionRequest) -> Answer:
+    session.refresh(request)
+    where = f"/v1/deletion-requests/{request.id}"
+    return Answer(service.view(session, [request])[0], location=where)
 
 
 @router.post("/preview", operation_id="preview_deletion_request", responses=documented_with_body())

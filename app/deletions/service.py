@@ -14,7 +14,7 @@ from app.callers.service import Caller
 from app.datasets import rows as row_sets
 from app.datasets import tombstones
 from app.datasets.matching import Matches
-from app.deletions import lists, repository
+from app.deletions import filtering, lists, repository
 from app.deletions.lists import ItemList
 from app.deletions.matching import Naming, json_pointer, match
 from app.deletions.schemas import Filter, ItemCounts, ItemView, NewRequest, RequestView, TargetView
@@ -191,7 +191,7 @@ def get(session: Session, request_id: uuid.UUID) -> DeletionRequest:
 
 def list_requests(session: Session, wanted: Filter, *, after: int, limit: int) -> Sequence[DeletionRequest]:
     """Requests in the order they were received."""
-    return repository.page(session, wanted, after=after, limit=limit)
+    return filtering.page(session, wanted, after=after, limit=limit)
 
 
 def view(session: Session, requests: Sequence[DeletionRequest]) -> list[RequestView]:
