@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import io
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -15,26 +13,23 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
-from PIL import Image, UnidentifiedImageError
 
 from app.jobs.params import Parquet, ParquetFile
 from models_store.rows import RowSet
+from workers.data.images import Decoder
 from workers.data.reader import (
-    LARGEST_SIDE,
     NO_LABEL,
     BadFormat,
     Chunk,
     DataMissing,
     Images,
     Shape,
-    UnreadableImage,
     rows_a_chunk,
     wanted_between,
 )
 
 _BATCH_ROWS = 1024  # a dictionary may stand for more bytes than the file says
 _READ_BYTES = 1024 * 1024  # of a column that are read ahead; else a row group's whole column would be
-_FORMATS = ("BMP", "JPEG", "PNG", "WEBP")
 
 
 @dataclass(frozen=True)
@@ -52,6 +47,7 @@ class ParquetReader:
 
     def __init__(self, location: str, options: Parquet) -> None:
         self._options = options
+        self._decoder = Decoder(resize=options.resize, channels=options.channels)
         self._parts = _parts(Path(location), options)
         self.class_names = options.class_names or _named_classes(self._parts[0].path, options.label_column)
 
@@ -67,20 +63,13 @@ class ParquetReader:
             raise BadFormat("a file of the data set ends early or is damaged") from None
 
     def shape(self, image: bytes) -> Shape:
-        with _opened(image) as picture:
-            return (picture.height, picture.width, 1 if _is_grey(picture) else 3)
+        return self._decoder.shape(image)
 
     def decode(self, image: bytes) -> Images:
-        with _opened(image) as picture:
-            try:
-                converted = picture.convert("L" if _is_grey(picture) else "RGB")
-            except (OSError, SyntaxError, ValueError):
-                raise UnreadableImage("the image is damaged") from None
-        pixels = np.asarray(converted, dtype=np.uint8)
-        return pixels[:, :, None] if pixels.ndim == 2 else pixels
+        return self._decoder.decode(image)
 
     def content_hash(self, image: bytes) -> bytes:
-        return hashlib.sha256(image).digest()
+        return self._decoder.content_hash(image)
 
     def _chunks_of(self, part: _Part, wanted: RowSet | None) -> Iterator[Chunk]:
         """The part's rows, skipping row groups that hold no wanted one."""
@@ -239,18 +228,3 @@ def _image_bytes(column: pa.Array) -> list[bytes]:
     if pa.types.is_struct(column.type):
         column = _plain(pc.struct_field(column, "bytes"))
     return [content or b"" for content in column.to_numpy(zero_copy_only=False).tolist()]
-
-
-def _opened(image: bytes) -> Image.Image:
-    """The picture with its header read and its size bounded, but no pixel decoded yet."""
-    try:
-        picture = Image.open(io.BytesIO(image), formats=_FORMATS)
-    except (UnidentifiedImageError, OSError, SyntaxError, ValueError, Image.DecompressionBombError):
-        raise UnreadableImage("there are no bytes of a BMP, JPEG, PNG or WEBP image") from None
-    if max(picture.size) > LARGEST_SIDE:
-        raise UnreadableImage(f"the image is larger than {LARGEST_SIDE} pixels a side")
-    return picture
-
-
-def _is_grey(picture: Image.Image) -> bool:
-    return picture.mode in {"1", "L"}
