@@ -15,8 +15,8 @@ from models_store.blobs import BlobStore
 from models_store.checkpoints import pack, unpack
 from models_store.rows import RowSet
 from workers import pipeline
-from workers.data.reader import DataChanged, DataMissing
 from workers.data.loading import content_hashes
+from workers.data.reader import DataChanged, DataMissing
 from workers.data.registry import open_reader
 from workers.data.roles import draw_roles
 from workers.data.scan import scan
@@ -112,7 +112,7 @@ def test_weights_are_stored_with_their_normalisation(
     weights = [tensor.numel() for name, tensor in tensors.items() if name.endswith(("weight", "bias"))]
     assert sum(weights) == original.figures["parameters"]
     assert tensors["mean"].item() > 0
-    assert tensors["body.features.1.num_batches_tracked"].item() == original.figures["passes"]
+    assert tensors["features.1.num_batches_tracked"].item() == original.figures["passes"]
 
 
 def test_the_same_spec_gives_the_same_digest(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import sys
 import zipfile
 import zlib
 from collections.abc import Iterator, Sequence
@@ -233,8 +234,8 @@ def _checked_images(array: _Array) -> _Array:
 def _checked_column(array: _Array, count: int) -> _Array:
     if array.shape != (count,):
         raise BadFormat(f"array {array.name!r} has shape {array.shape}, not ({count},) as 'x' demands")
-    if array.dtype.itemsize > _LARGEST_VALUE:
-        raise BadFormat(f"array {array.name!r} has values of more than {_LARGEST_VALUE} bytes")
+    if not 1 <= array.dtype.itemsize <= _LARGEST_VALUE:
+        raise BadFormat(f"array {array.name!r} has values of no bytes or of more than {_LARGEST_VALUE}")
     return array
 
 
@@ -258,10 +259,10 @@ def _texts(values: NDArray[Any]) -> list[str]:
 
 
 def _unicode(values: NDArray[Any]) -> list[str]:
-    try:
-        texts: list[str] = values.tolist()
-    except ValueError:
-        raise BadFormat("an array of text holds numbers that are no characters") from None
+    points = values.view(np.dtype(np.uint32).newbyteorder(values.dtype.byteorder))
+    if points.max(initial=0) > sys.maxunicode:
+        raise BadFormat("an array of text holds numbers that are no characters")
+    texts: list[str] = values.tolist()
     return texts
 
 

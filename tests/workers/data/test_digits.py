@@ -8,9 +8,11 @@ from sklearn.datasets import load_digits
 
 from app.jobs.params import RoleShares, SklearnDigits
 from models_store.rows import RowSet
+from tests.fixtures.readers import Row, rows
 from workers.data.digits import DigitsReader
-from workers.data.reader import BadFormat, Row, load, rows
-from workers.data.roles import draw_roles
+from workers.data.loading import load
+from workers.data.reader import BadFormat
+from workers.data.roles import draw_roles, split_codes
 
 TRUE_LABELS = load_digits().target
 
@@ -66,8 +68,8 @@ def test_wrong_rows_are_halved_within_each_label(dealt: list[Row]) -> None:
 
 def test_wrong_rows_are_a_twentieth_of_the_training_rows(dealt: list[Row]) -> None:
     """With the default shares the mislabelled training rows are 5% of all training rows."""
-    roles = draw_roles([row.split for row in dealt], RoleShares(), seed=0)
-    assert 0.048 < 63 / roles.count("train") < 0.056
+    roles = draw_roles(split_codes([row.split for row in dealt], len(dealt)), RoleShares(), seed=0)
+    assert 0.048 < 63 / len(roles["train"]) < 0.056
 
 
 def test_sixty_people_share_the_other_rows(dealt: list[Row]) -> None:

@@ -11,8 +11,10 @@ import pytest
 
 from app.jobs.params import Npz
 from models_store.rows import RowSet
-from workers.data.npz import NpzReader
-from workers.data.reader import BadFormat, DataMissing, load, rows
+from tests.fixtures.readers import rows
+from workers.data.loading import load
+from workers.data.npz import NpzReader, open_npz
+from workers.data.reader import CHUNK_ROWS, BadFormat, DataMissing, RandomAccess
 from workers.data.scan import scan
 from workers.monitor import Silent
 
@@ -43,7 +45,7 @@ def save(tmp_path: Path) -> Save:
 
 
 def _open(path: Path) -> NpzReader:
-    return NpzReader(str(path), Npz())
+    return open_npz(str(path), Npz())
 
 
 @pytest.mark.parametrize("compressed", [False, True])
@@ -115,8 +117,8 @@ def test_a_claimed_size_is_not_allocated(tmp_path: Path) -> None:
             np.lib.format.write_array_header_1_0(
                 header, {"shape": shape, "fortran_order": False, "descr": kind}
             )
-            archive.writestr(f"{name}.npy", header.getvalue() + b"\0" * 64)
-    with pytest.raises(BadFormat, match="'y' is larger than"):
+            archive.writestr(f"{name}.npy", header.getvalue() + b"\0" * 64 * CHUNK_ROWS * (name == "x"))
+    with pytest.raises(BadFormat, match="'y' ends early"):
         next(rows(_open(path)))
 
 
@@ -128,6 +130,83 @@ def test_torn_images_are_noticed(arrays: Any, save: Save) -> None:
     path.write_bytes(bytes(content))
     with pytest.raises(BadFormat, match="'x' ends early or is damaged"):
         scan(_open(path), Silent())
+
+
+def test_only_wanted_rows_come(arrays: Any, save: Save) -> None:
+    """Chunks without a wanted row are passed over; the others hold the wanted rows alone."""
+    count = 2 * CHUNK_ROWS + 7
+    x = np.arange(count, dtype="<u4").view(np.uint8).reshape(count, 2, 2)
+    reader = _open(save({"x": x, "y": np.arange(count)}, compressed=True))
+    wanted = [CHUNK_ROWS - 1, 2 * CHUNK_ROWS, count - 1]
+    images, labels = load(reader, RowSet.of(wanted), (2, 2, 1))
+    assert labels.tolist() == wanted
+    assert np.array_equal(images[..., 0], x[wanted])
+    assert [row.ordinal for row in rows(reader)] == list(range(count))
+
+
+def test_one_image_is_fetched_where_the_file_is_not_compressed(arrays: Any, save: Save) -> None:
+    """Only an uncompressed array has a place for each image."""
+    stored = _open(save(arrays))
+    assert isinstance(stored, RandomAccess)
+    assert [stored.image(ordinal) for ordinal in (11, 0)] == [
+        arrays["x"][11].tobytes(),
+        arrays["x"][0].tobytes(),
+    ]
+    assert not isinstance(_open(save(arrays, compressed=True)), RandomAccess)
+
+
+def test_bytes_are_text_in_utf8(arrays: Any, save: Save) -> None:
+    """IDs, subjects and splits may be arrays of bytes; what is no UTF-8 is not printable."""
+    ids = np.array(["zoë".encode(), *(b"id-%d" % number for number in range(10)), b"\xff"])
+    people = np.array([b"ann", b""] * 6)
+    read = list(
+        rows(_open(save({**arrays, "ids": ids, "subjects": people, "split": np.array([b"test"] * 12)})))
+    )
+    assert [row.sample_id for row in read[:2]] == ["zoë", "id-0"]
+    assert not read[11].sample_id.isprintable()
+    assert [row.subject for row in read] == ["ann", None] * 6
+    assert {row.split for row in read} == {"test"}
+
+
+@pytest.mark.parametrize(
+    ("y", "read"),
+    [
+        (np.array([0, 1, 2**64 - 1] * 4, np.uint64), [0, 1, -1] * 4),
+        (np.array([0, 1, -7] * 4, np.int8), [0, 1, -7] * 4),
+        (np.array([0.0, 1.0, 2.0] * 4), [-1] * 12),
+        (np.array([True, False] * 6), [-1] * 12),
+    ],
+)
+def test_labels_are_whole_numbers(arrays: Any, save: Save, y: Any, read: list[int]) -> None:
+    """Labels of any width of integer are read; whatever else there is has no label."""
+    assert [row.label for row in rows(_open(save({**arrays, "y": y})))] == read
+
+
+@pytest.mark.parametrize("kind", ["<U0", "<U20000"])
+def test_values_have_a_sensible_size(tmp_path: Path, kind: str) -> None:
+    """An array of empty or of enormous values is refused when the file is opened."""
+    with zipfile.ZipFile(tmp_path / "data.npz", "w") as archive:
+        for name, shape, dtype in [("x", (2, 8, 8), "|u1"), ("y", (2,), "<i8"), ("ids", (2,), kind)]:
+            header = io.BytesIO()
+            np.lib.format.write_array_header_1_0(
+                header, {"shape": shape, "fortran_order": False, "descr": dtype}
+            )
+            archive.writestr(f"{name}.npy", header.getvalue())
+    with pytest.raises(BadFormat, match="'ids' has values of"):
+        _open(tmp_path / "data.npz")
+
+
+@pytest.mark.parametrize("ids", [np.zeros(12), np.zeros(12, bool), np.zeros(12, "datetime64[s]")])
+def test_other_values_are_no_ids(arrays: Any, save: Save, ids: Any) -> None:
+    """Fractions, truth values and times name nothing."""
+    assert [row.sample_id for row in rows(_open(save({**arrays, "ids": ids})))] == [""] * 12
+
+
+def test_numbers_that_are_no_characters_are_refused(arrays: Any, save: Save) -> None:
+    """A damaged array of text is a bad format, not an internal error."""
+    ids = np.full(12, 0x110000, dtype="<u4").view("<U1")
+    with pytest.raises(BadFormat, match="no characters"):
+        list(rows(_open(save({**arrays, "ids": ids}))))
 
 
 def test_no_labels_no_data_set(arrays: Any, save: Save) -> None:

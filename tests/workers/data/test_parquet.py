@@ -8,13 +8,16 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from PIL import Image
 
 from app.jobs.params import Parquet, ParquetFile
 from models_store.rows import RowSet
+from tests.fixtures.readers import rows
+from workers.data.loading import load
 from workers.data.parquet import ParquetReader
-from workers.data.reader import BadFormat, DataMissing, UnreadableImage, load, rows
+from workers.data.reader import BadFormat, DataMissing, UnreadableImage
 
 Columns = dict[str, list[Any]]
 Write = Callable[..., Path]
@@ -55,6 +58,38 @@ def test_plain_bytes_and_renamed_columns(columns: Columns, write: Write, pixels:
     reader = ParquetReader(str(write(renamed)), options)
     assert [row.sample_id for row in rows(reader)] == [str(number) for number in range(12)]
     assert np.array_equal(load(reader, RowSet.of([3]), (6, 5, 3))[0], pixels[3:4])
+
+
+@pytest.mark.parametrize("kind", [pa.large_string(), pa.dictionary(pa.int8(), pa.string()), pa.string()])
+def test_text_may_be_stored_in_several_ways(columns: Columns, write: Write, kind: pa.DataType) -> None:
+    """Plain, large and dictionary-encoded text is read alike, and so are its gaps."""
+    people = pa.array([*columns["person"][:11], None], type=pa.string()).cast(kind)
+    ids = pa.array(columns["sample_id"]).cast(kind)
+    path = write({**columns, "sample_id": ids, "person": people})
+    read = list(rows(ParquetReader(str(path), Parquet(subject_column="person"))))
+    assert [row.sample_id for row in read] == columns["sample_id"]
+    assert [row.subject for row in read] == [*columns["person"][:11], None]
+
+
+def test_missing_values_are_noticed(columns: Columns, write: Write) -> None:
+    """A row without ID, label or image comes with none, beside others that have them."""
+    columns["sample_id"][1] = columns["label"][2] = None
+    columns["image"][3] = None
+    columns["image"][4] = {"bytes": None, "path": "elsewhere.png"}
+    reader = ParquetReader(str(write(columns)), Parquet())
+    chunks = list(reader.chunks())
+    assert [text for chunk in chunks for text in chunk.sample_ids][:3] == ["photo-0", "", "photo-2"]
+    assert [label for chunk in chunks for label in chunk.labels.tolist()][:4] == [0, 1, -1, 0]
+    assert [bool(image) for chunk in chunks for image in chunk.images] == [True] * 3 + [False] * 2 + [
+        True
+    ] * 7
+
+
+def test_labels_beyond_every_integer_are_none(columns: Columns, write: Write) -> None:
+    """An unsigned number that no signed one holds is no label."""
+    labels = pa.array([2**64 - 1, *[1] * 11], type=pa.uint64())
+    read = [row.label for row in rows(ParquetReader(str(write({**columns, "label": labels})), Parquet()))]
+    assert read == [-1] + [1] * 11
 
 
 def test_files_are_joined_in_the_listed_order(columns: Columns, write: Write, tmp_path: Path) -> None:
