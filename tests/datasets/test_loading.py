@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
-from sqlalchemy import func, select
+from sqlalchemy import func, select, text
 from sqlalchemy.orm import Session
 
 from app.datasets import rows as row_sets
@@ -16,6 +16,7 @@ from app.deletions import service as deletions
 from app.deletions.schemas import NewItem, NewRequest
 from app.pseudonyms import pseudonyms
 from app.tables import DatasetState, DatasetVersion, Sample
+from tests.fixtures.concurrency import Others
 from tests.fixtures.world import ROWS, TRAIN, InventedRow, World, block_of, invented_rows
 
 
@@ -133,6 +134,60 @@ def test_a_deletion_that_arrives_while_rows_load_is_not_missed(
         rows = change(invented_rows("faces"))
         version = world.load(session.get_one(DatasetVersion, version_id), rows, meanwhile=arrive)
         assert world.tombstoned(version) == barred
+
+
+def test_a_request_taken_back_while_rows_load_bars_nothing(live_database: str) -> None:
+    """Its rows were noted while they were read, but it stands no more when they are attached."""
+    with transaction(live_database) as session:
+        world = World(session)
+        world.dataset()
+        world.trained()
+        request_id, version_id = world.request(3).id, world.register().id
+
+    def cancel() -> None:
+        with transaction(live_database) as other:
+            deletions.cancel(other, request_id, "a mistake", actor="desk")
+
+    with transaction(live_database) as session:
+        world = World(session)
+        version = session.get_one(DatasetVersion, version_id)
+        assert not world.tombstoned(world.load(version, invented_rows("faces"), meanwhile=cancel))
+
+
+def test_a_request_taken_back_while_rows_are_attached_bars_nothing(
+    live_database: str, others: Others
+) -> None:
+    """It waits for the new version, and then lifts its tombstones from that one too."""
+    with transaction(live_database) as session:
+        world = World(session)
+        world.dataset()
+        world.trained()
+        request_id, version_id = world.request(3).id, world.register().id
+    with transaction(live_database) as session:
+        version = session.get_one(DatasetVersion, version_id)
+        World(session).load(version, invented_rows("faces"))
+        cancelled = others.stuck(
+            lambda other: deletions.cancel(other, request_id, "a mistake", actor="desk").id
+        )
+        assert not cancelled.done()
+    assert cancelled.result() == request_id
+    with transaction(live_database) as session:
+        assert not row_sets.tombstoned(session, version_id)
+
+
+def test_a_loaded_version_is_indexed_as_all_samples_are(world: World) -> None:
+    """Attaching built no index: each one of the table's stands for one of `samples`."""
+    version = world.dataset()
+    attached = text(
+        "SELECT count(*), bool_and(i.indisvalid)"
+        " FROM pg_index i JOIN pg_inherits h ON h.inhrelid = i.indexrelid"
+        " WHERE i.indrelid = CAST(:partition AS regclass)"
+    )
+    indices = text("SELECT count(*) FROM pg_index WHERE indrelid = CAST(:partition AS regclass)")
+    partition = {"partition": f"samples_{version.id.hex}"}
+    assert world.session.execute(attached, partition).one() == (4, True)
+    assert world.session.scalar(indices, partition) == 4
+    assert world.session.scalar(indices, {"partition": "samples"}) == 4
 
 
 def test_a_load_that_breaks_off_can_be_repeated(live_database: str) -> None:

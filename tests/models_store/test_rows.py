@@ -11,6 +11,12 @@ from models_store.rows import RowSet
 ordinals = st.sets(st.integers(0, 300))
 
 
+@given(st.integers(0, 40))
+def test_the_first_rows(count: int) -> None:
+    """The set of all rows below a number is the one made of their ordinals, with the same digest."""
+    assert RowSet.below(count).digest == RowSet.of(range(count)).digest
+
+
 @given(ordinals, ordinals)
 def test_algebra_is_that_of_sets(a: set[int], b: set[int]) -> None:
     """Intersection, union, difference, size, order and membership agree with Python's sets."""
