@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from dataclasses import asdict
 from typing import Any
 
 import numpy as np
@@ -68,6 +69,7 @@ def train(spec: TrainSpec, store: BlobStore, monitor: Monitor) -> TrainOutcome:
             "seconds": trace.seconds,
             "passes": trace.passes,
             "parameters": sum(weight.numel() for weight in network.parameters()),
+            "normalisation": asdict(network.normalisation),
             "precision": _precision(spec.recipe.precision, device),
             "environment": described(device),
         }
@@ -193,13 +195,12 @@ def _new_network(architecture: Architecture, data: DataSpec, seed: int) -> Netwo
 def _stored_network(weights: str, spec: UnlearnSpec, store: BlobStore) -> Network:
     """The network with these weights, which must be exactly the architecture's tensors."""
     network = _new_network(spec.original.architecture, spec.data, seed=0)
-    tensors, _ = unpack(store.get(weights))
     try:
-        network.load_state_dict(tensors)
-    except RuntimeError as fault:
+        network.load(*unpack(store.get(weights)))
+    except ValueError as fault:
         raise WrongWeights(f"blob {weights} does not hold the weights of this architecture") from fault
     return network
 
 
 def _save(network: Network, store: BlobStore) -> str:
-    return store.put(pack(network.state_dict()))
+    return store.put(pack(network.tensors(), network.facts()))

@@ -107,11 +107,12 @@ def test_training_is_measured(training: TrainSpec, original: TrainOutcome) -> No
 def test_weights_are_stored_with_their_normalisation(
     training: TrainSpec, original: TrainOutcome, store: BlobStore
 ) -> None:
-    """The blob is a safetensors file of the network's weights, statistics and pixel constants."""
-    tensors, _ = unpack(store.get(original.weights))
+    """The blob is a safetensors file of the network's weights and statistics; its facts are the constants."""
+    tensors, facts = unpack(store.get(original.weights))
     weights = [tensor.numel() for name, tensor in tensors.items() if name.endswith(("weight", "bias"))]
     assert sum(weights) == original.figures["parameters"]
-    assert tensors["mean"].item() > 0
+    assert facts["mean"][0] == pytest.approx(255 * original.figures["normalisation"]["mean"][0])
+    assert 0 < facts["std"][0] < 255
     assert tensors["features.1.num_batches_tracked"].item() == original.figures["passes"]
 
 

@@ -5,12 +5,11 @@ from __future__ import annotations
 from app.jobs.params import Retrain
 from workers.data.seeds import generator
 from workers.methods.run import Run
-from workers.nets.factory import initialise
 from workers.training.loop import Trace
 from workers.training.train import fit
 
 
 def retrain(run: Run, parameters: Retrain) -> Trace:  # noqa: ARG001 - a method without parameters
     """Forget everything and learn R by the recipe: exact unlearning, by definition."""
-    initialise(run.network, generator(run.seed, "initialise"))
+    run.network.start_afresh(generator(run.seed, "initialise"))
     return fit(run.network, run.retain, run.recipe, run.seed, run.monitor)

@@ -73,6 +73,7 @@ def take_steps(
         tally=tally,
         steps=parameters.steps,
         window=-(-parameters.steps // _WINDOWS),
+        seed=run.seed,
         started=run.started,
     )
     return follow(course, run.monitor)

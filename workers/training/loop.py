@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 import torch
 
 from models_store.checkpoints import pack, unpack
+from workers.data.seeds import derived_seed
 from workers.monitor import Monitor
 from workers.training.gradients import Differentiable
 from workers.training.optimiser import Sgd
@@ -25,8 +26,10 @@ class Course:
     """So many steps of one kind.
 
     `update` carries out one step, which must be a function of the step's number, the weights, the running
-    statistics and the optimisers' momentum: these are what a checkpoint holds. After every `window` steps the
-    tally is read (the only time the host waits for the device) and a checkpoint is written.
+    statistics and the optimisers' momentum: these are what a checkpoint holds. Layers that draw (dropout,
+    stochastic depth) draw from the global generators, which are seeded by `seed` and the step's number. After
+    every `window` steps the tally is read (the only time the host waits for the device) and a checkpoint is
+    written.
     """
 
     phase: str
@@ -36,6 +39,7 @@ class Course:
     tally: Tally
     steps: int
     window: int
+    seed: int
     started: float = field(default_factory=time.perf_counter)
 
 
@@ -61,17 +65,26 @@ def follow(course: Course, monitor: Monitor) -> Trace:
     trace = _resume(course, monitor.load_checkpoint())
     earlier_seconds = trace.seconds
     course.model.network.train()
-    for step in range(trace.steps, course.steps):
-        monitor.check_cancelled()
-        course.update(step)
-        if (step + 1) % course.window == 0 or step + 1 == course.steps:
-            trace.curve.append(_finite(course.tally.read()))
-            trace.steps = step + 1
-            trace.passes = course.model.passes
-            trace.seconds = earlier_seconds + time.perf_counter() - course.started
-            monitor.save_checkpoint(_checkpoint(course, trace))
-        monitor.progress(course.phase, step + 1, course.steps, **(trace.curve[-1] if trace.curve else {}))
+    device = course.model.weights[0].device
+    with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
+        for step in range(trace.steps, course.steps):
+            monitor.check_cancelled()
+            _seed_layers(derived_seed(course.seed, "layers", step), device)
+            course.update(step)
+            if (step + 1) % course.window == 0 or step + 1 == course.steps:
+                trace.curve.append(_finite(course.tally.read()))
+                trace.steps = step + 1
+                trace.passes = course.model.passes
+                trace.seconds = earlier_seconds + time.perf_counter() - course.started
+                monitor.save_checkpoint(_checkpoint(course, trace))
+            monitor.progress(course.phase, step + 1, course.steps, **(trace.curve[-1] if trace.curve else {}))
     return trace
+
+
+def _seed_layers(seed: int, device: torch.device) -> None:
+    torch.default_generator.manual_seed(seed)
+    if device.type == "cuda":
+        torch.cuda.manual_seed(seed)
 
 
 def _finite(figures: dict[str, float]) -> dict[str, float]:

@@ -56,5 +56,6 @@ def fit(network: Network, rows: Rows, recipe: TrainingRecipe, seed: int, monitor
         tally=tally,
         steps=steps,
         window=batches.steps_per_pass,
+        seed=seed,
     )
     return follow(course, monitor)

@@ -59,7 +59,7 @@ def two_layers() -> Network:
     """64 pixels, 6 tanh units, 10 classes in float64: small enough for a brute-force twin."""
     with torch.device("meta"):
         body = nn.Sequential(nn.Flatten(), nn.Linear(64, 6), nn.Tanh(), nn.Linear(6, 10))
-        network = Network(body, channels=1)
+        network = Network(lambda _: body, 1, torch.Generator())
     network.to_empty(device="cpu").double()
     draw = torch.Generator().manual_seed(3)
     with torch.no_grad():

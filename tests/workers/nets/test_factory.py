@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from app.jobs.params import ARCHITECTURE
-from workers.nets.factory import BODIES, build, initialise
+from workers.nets.factory import BODIES, build
 from workers.nets.network import Network
 
 NAMES = sorted(BODIES)
@@ -73,7 +73,7 @@ def test_initialising_forgets_everything() -> None:
     with torch.no_grad():
         for tensor in network.state_dict().values():
             tensor.add_(1)
-    initialise(network, torch.Generator().manual_seed(3))
+    network.start_afresh(torch.Generator().manual_seed(3))
     for key, value in _build(seed=3).state_dict().items():
         assert torch.equal(network.state_dict()[key], value)
 
