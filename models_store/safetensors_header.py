@@ -1,7 +1,7 @@
 """What a safetensors file says it holds, checked against the file's size; no tensor is read.
 
-Format: 8 bytes, little-endian, the header's length; the header, a JSON object of tensor names with dtype, shape
-and the bytes from and to which each lies; then the bytes of all tensors, without gaps or overlaps.
+Format: 8 bytes, little-endian, the header's length; the header, a JSON object of tensor names with dtype,
+shape and the bytes from and to which each lies; then the bytes of all tensors, without gaps or overlaps.
 (https://github.com/huggingface/safetensors, "Format".)
 """
 
@@ -16,10 +16,13 @@ from typing import Any
 
 _LARGEST_HEADER = 32 * 1024 * 1024  # bytes; that of a thousand tensors takes about 100 kB
 _MOST_DIMENSIONS = 16
-_BITS = {
-    **{"F64": 64, "I64": 64, "U64": 64, "F32": 32, "I32": 32, "U32": 32, "F16": 16, "BF16": 16, "I16": 16},
-    **{"U16": 16, "F8_E5M2": 8, "F8_E4M3": 8, "I8": 8, "U8": 8, "BOOL": 8},
+_TYPES = {
+    64: "F64 I64 U64",
+    32: "F32 I32 U32",
+    16: "F16 BF16 I16 U16",
+    8: "F8_E5M2 F8_E4M3 I8 U8 BOOL",
 }
+_BITS = {name: bits for bits, names in _TYPES.items() for name in names.split()}
 _OTHER_FORMATS = {
     b"\x80": "a pickle, which would run code when it is loaded",
     b"PK\x03\x04": "a zip archive, as torch.save writes, which would run code when it is loaded",
@@ -52,12 +55,9 @@ def read_header(path: Path) -> Header:
     size = path.stat().st_size
     with path.open("rb") as file:
         start = file.read(8)
-        for magic, what in _OTHER_FORMATS.items():
-            if start.startswith(magic):
-                raise NotSafetensors(f"this is {what}: only safetensors is taken")
         length = int.from_bytes(start, "little")
-        if len(start) < 8 or length > _LARGEST_HEADER or length < 2:
-            raise NotSafetensors("this is no safetensors file: it does not begin with a header's length")
+        if len(start) < 8 or not 2 <= length <= _LARGEST_HEADER:
+            raise NotSafetensors(_reason(start))
         content = file.read(length)
     if len(content) < length:
         raise NotSafetensors("the file ends within its header: it was cut off")
@@ -67,6 +67,14 @@ def read_header(path: Path) -> Header:
     tensors = {name: _entry(value, spans) for name, value in described.items()}
     _check_spans(spans, size - 8 - length)
     return Header(tensors, metadata)
+
+
+def _reason(start: bytes) -> str:
+    """Why a file that begins so is refused."""
+    for magic, what in _OTHER_FORMATS.items():
+        if start.startswith(magic):
+            return f"this is {what}: only safetensors is taken"
+    return "this is no safetensors file: it does not begin with a header's length"
 
 
 def _object(content: bytes) -> dict[str, Any]:
