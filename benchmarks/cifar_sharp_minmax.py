@@ -16,7 +16,8 @@ from pathlib import Path
 import numpy as np
 
 from app.jobs.params import BuiltIn, SharpMinMax, TrainingRecipe
-from benchmarks.experiment import Results, Setting, measure, table
+from benchmarks.experiment import Setting, measure, table
+from benchmarks.records import Results
 from models_store.rows import RowSet
 from workers.data.registry import open_reader
 from workers.spec import DataSpec, Environment

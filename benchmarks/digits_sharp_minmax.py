@@ -11,7 +11,8 @@ import argparse
 from pathlib import Path
 
 from app.jobs.params import BuiltIn, RoleShares, SharpMinMax, TrainingRecipe
-from benchmarks.experiment import Results, Setting, measure, table
+from benchmarks.experiment import Setting, measure, table
+from benchmarks.records import Results
 from models_store.rows import RowSet
 from workers.data.registry import open_reader
 from workers.data.roles import draw_roles, split_codes

@@ -8,19 +8,17 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from app.jobs.params import Architecture, MethodParameters, TrainingRecipe, plain_data
+from benchmarks.records import Results
 from models_store.blobs import BlobStore
 from models_store.rows import RowSet
 from workers import pipeline
 from workers.monitor import Silent
 from workers.spec import DataSpec, Environment, TrainSpec, UnlearnSpec, Version
-
-RESULTS = Path(__file__).parent / "results"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,27 +51,6 @@ class Setting:
             "seed": self.seed,
             "threads": self.environment.threads,
         }
-
-
-class Results:
-    """Rows of one benchmark by the setting they belong to."""
-
-    def __init__(self, name: str) -> None:
-        self._path = RESULTS / f"{name}.jsonl"
-
-    def __iter__(self) -> Iterator[dict[str, Any]]:
-        if self._path.exists():
-            yield from (json.loads(line) for line in self._path.read_text().splitlines())
-
-    def of(self, facts: Mapping[str, Any]) -> dict[str, Any] | None:
-        """The row of this setting, if it was measured before."""
-        return next((row for row in self if row["setting"] == facts), None)
-
-    def add(self, row: Mapping[str, Any]) -> None:
-        """Append a row."""
-        self._path.parent.mkdir(exist_ok=True)
-        with self._path.open("a") as file:
-            file.write(json.dumps(row, sort_keys=True) + "\n")
 
 
 class Desk(Silent):

@@ -26,6 +26,7 @@ from app.jobs import service as jobs
 from app.jobs.service import Lease, LeaseLost
 from app.pseudonyms import pseudonyms
 from app.tables import Artefact, DatasetState, DatasetVersion, Job, JobState, RowBits, Sample
+from benchmarks.ingest import register, write_npz
 from models_store.blobs import BlobStore
 from models_store.rows import RowSet
 from tests.fixtures.world import World
@@ -320,3 +321,14 @@ def test_a_data_set_of_several_chunks_is_registered_in_order(registry: Registry)
             sample = session.get_one(Sample, (version.id, ordinal))
             assert sample.sample_id == columns["ids"][ordinal]
             assert sample.content_hash == _hash(columns["x"][ordinal])
+
+
+def test_memory_does_not_grow_with_the_rows(registry: Registry) -> None:
+    """A process that registers 300,000 rows needs hardly more of it than one that registers 100,000."""
+    peaks = []
+    for rows in (100_000, 300_000):
+        path = registry.folder / "large.npz"
+        write_npz(path, rows)
+        peaks.append(register("npz", path)["peak_mb"])
+    # As text alone the sample IDs of the further rows would take 13 MB, as Python's objects more.
+    assert peaks[1] - peaks[0] < 8
