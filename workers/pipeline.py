@@ -7,12 +7,12 @@ newest checkpoint and ends with the same bits.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from app.jobs.params import Architecture, Precision
 from models_store.blobs import BlobStore
@@ -21,8 +21,8 @@ from models_store.rows import RowSet
 from workers.audit.figures import audit_figures
 from workers.audit.outputs import Outputs, SetName, Sets
 from workers.audit.plots import margin_histograms
-from workers.data.batches import Rows
-from workers.data.loading import load
+from workers.data.batches import RowSource
+from workers.data.lazy import Loader
 from workers.data.manifest import open_manifest
 from workers.data.registry import open_reader
 from workers.data.seeds import derived_seed, generator
@@ -37,7 +37,7 @@ from workers.training.precision import autocast_dtype
 from workers.training.surroundings import described, surroundings
 from workers.training.train import fit
 
-_MOST_RETAIN_ROWS = 10_000  # a larger retain set is judged by a sample of this size
+_MOST_JUDGED_ROWS = 10_000  # of larger training and retain sets a sample of this size is judged
 
 
 class WrongWeights(Exception):
@@ -56,11 +56,12 @@ def train(spec: TrainSpec, store: BlobStore, monitor: Monitor) -> TrainOutcome:
         Cancelled: from the monitor.
     """
     with surroundings(spec.environment) as device:
-        load_rows = _loader(spec.data, store, device)
+        load_rows = _loader(spec, store, device, monitor)
         network = _new_network(spec.architecture, spec.data, spec.seed).to(device)
         rows = load_rows(spec.train)
         trace = fit(network, rows, spec.recipe, spec.seed, monitor)
-        correct = {"train": accuracy(network, rows)}
+        judged = _sampled_places(len(rows), derived_seed(spec.seed, "train sample"))
+        correct = {"train": accuracy(network, rows, torch.from_numpy(judged).to(rows.index_device))}
         for name, row_set in {"validation": spec.validation, "test": spec.test}.items():
             correct[name] = accuracy(network, load_rows(row_set))
         figures = {
@@ -86,7 +87,7 @@ def unlearn(spec: UnlearnSpec, store: BlobStore, monitor: Monitor) -> Unlearned:
     if spec.method == "retrain" and spec.reference is not None:
         return Unlearned(weights=spec.reference, seconds=0.0, passes=0)
     with surroundings(spec.environment) as device:
-        load_rows = _loader(spec.data, store, device)
+        load_rows = _loader(spec, store, device, monitor)
         run = Run(
             network=_stored_network(spec.original.weights, spec, store).to(device),
             retain=load_rows(spec.retain),
@@ -114,7 +115,7 @@ def audit(spec: UnlearnSpec, store: BlobStore, monitor: Monitor) -> AuditOutcome
     started = time.perf_counter()
     networks = {"original": spec.original.weights, "unlearned": spec.unlearned, "reference": spec.reference}
     with surroundings(spec.environment) as device:
-        rows = _audited_rows(spec, store, device)
+        rows = _audited_rows(spec, _loader(spec, store, device, monitor))
         outputs: dict[str, Sets] = {}
         for number, (name, weights) in enumerate(networks.items()):
             monitor.check_cancelled()
@@ -146,15 +147,23 @@ def _precision(wanted: Precision, device: torch.device) -> str:
     return str(autocast_dtype(wanted, device) or torch.float32).removeprefix("torch.")
 
 
-def _loader(data: DataSpec, store: BlobStore, device: torch.device) -> Callable[[RowSet], Rows]:
+def _loader(
+    spec: TrainSpec | UnlearnSpec, store: BlobStore, device: torch.device, monitor: Monitor
+) -> Loader:
     """A function that brings rows of the data set onto the device, and raises DataChanged if they differ."""
-    reader = open_reader(data.reader, data.location, data.options)
-    manifest = open_manifest(store, data.manifest) if data.manifest is not None else None
-    return lambda wanted: Rows.of(*load(reader, wanted, data.image_shape, manifest), device)
+    data = spec.data
+    return Loader(
+        reader=open_reader(data.reader, data.location, data.options),
+        image_shape=data.image_shape,
+        manifest=open_manifest(store, data.manifest) if data.manifest is not None else None,
+        device=device,
+        memory_bytes=spec.environment.rows_in_memory_bytes,
+        threads=spec.environment.threads,
+        monitor=monitor,
+    )
 
 
-def _audited_rows(spec: UnlearnSpec, store: BlobStore, device: torch.device) -> dict[SetName, Rows]:
-    load_rows = _loader(spec.data, store, device)
+def _audited_rows(spec: UnlearnSpec, load_rows: Loader) -> dict[SetName, RowSource]:
     row_sets: dict[SetName, RowSet] = {
         "retain": _sample(spec.retain, derived_seed(spec.seed, "retain sample")),
         "forget": spec.forget,
@@ -165,14 +174,21 @@ def _audited_rows(spec: UnlearnSpec, store: BlobStore, device: torch.device) -> 
 
 
 def _sample(rows: RowSet, seed: int) -> RowSet:
-    """At most `_MOST_RETAIN_ROWS` of the rows, drawn without replacement."""
-    if len(rows) <= _MOST_RETAIN_ROWS:
+    """At most `_MOST_JUDGED_ROWS` of the rows, drawn without replacement."""
+    if len(rows) <= _MOST_JUDGED_ROWS:
         return rows
     ordinals = np.fromiter(rows, dtype=np.int64, count=len(rows))
-    return RowSet.of(np.random.default_rng(seed).choice(ordinals, _MOST_RETAIN_ROWS, replace=False).tolist())
+    return RowSet.of(ordinals[_sampled_places(len(rows), seed)].tolist())
 
 
-def _outputs(network: Network, rows: dict[SetName, Rows]) -> Sets:
+def _sampled_places(count: int, seed: int) -> NDArray[np.int64]:
+    """At most `_MOST_JUDGED_ROWS` places of so many, ascending, drawn without replacement."""
+    if count <= _MOST_JUDGED_ROWS:
+        return np.arange(count)
+    return np.sort(np.random.default_rng(seed).choice(count, _MOST_JUDGED_ROWS, replace=False))
+
+
+def _outputs(network: Network, rows: dict[SetName, RowSource]) -> Sets:
     return {
         name: Outputs(evaluate(network, part).double().cpu().numpy(), part.labels.cpu().numpy())
         for name, part in rows.items()

@@ -24,10 +24,14 @@ class DataSpec:
 
 @dataclass(frozen=True, kw_only=True)
 class Environment:
-    """What besides the spec decides the bits of the weights; recorded with every outcome."""
+    """What besides the spec decides the bits of the weights; recorded with every outcome.
+
+    `rows_in_memory_bytes` decides none of them, only where rows are kept.
+    """
 
     threads: int
     device: str  # "cpu", "cuda", "cuda:1"
+    rows_in_memory_bytes: int = 2 * 1024**3  # pixels of one set of rows; larger sets are read batch by batch
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""Rows on the device as uint8, and shuffled, augmented batches of them.
+"""Rows as uint8, where networks want them, and shuffled, augmented batches of them.
 
 The batch of a step is a function of (seed, step) alone. So a resumed job needs no generator's state to go on
 with the very same batches, every pass is shuffled and augmented anew, and nothing is kept of earlier passes.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 import torch
@@ -17,6 +18,33 @@ from torch import Tensor
 from workers.data.augment import Augmentation, augment
 from workers.data.reader import Images
 from workers.data.seeds import generator
+
+
+class RowSource(Protocol):
+    """Rows to learn from or to be measured on, wherever they are kept; places count from 0 among them."""
+
+    @property
+    def labels(self) -> Tensor:
+        """int64 [n], on `index_device`."""
+
+    @property
+    def device(self) -> torch.device:
+        """Where the rows that are taken come to lie."""
+
+    @property
+    def index_device(self) -> torch.device:
+        """Where places are wanted."""
+
+    def __len__(self) -> int: ...
+
+    def take(self, places: Tensor | slice) -> Rows:
+        """The rows at these places. Raises DataFault."""
+
+    def expect(self, places: Tensor) -> None:
+        """These places will be taken next: what takes time may begin now."""
+
+    def in_order(self, batch_size: int, places: Tensor | None = None) -> Iterator[Rows]:
+        """All rows once, or those at `places`, as they stand. Raises DataFault."""
 
 
 @dataclass(frozen=True)
@@ -35,6 +63,16 @@ class Rows:
             torch.from_numpy(labels).to(device),
         )
 
+    @property
+    def device(self) -> torch.device:
+        """Where both are."""
+        return self.labels.device
+
+    @property
+    def index_device(self) -> torch.device:
+        """The same."""
+        return self.labels.device
+
     def __len__(self) -> int:
         return len(self.labels)
 
@@ -42,10 +80,14 @@ class Rows:
         """The rows at these places."""
         return Rows(self.images[places], self.labels[places])
 
-    def in_order(self, batch_size: int) -> Iterator[Rows]:
-        """All rows once, as they stand."""
-        for start in range(0, len(self), batch_size):
-            yield self.take(slice(start, start + batch_size))
+    def expect(self, places: Tensor) -> None:
+        """Nothing has to be prepared."""
+
+    def in_order(self, batch_size: int, places: Tensor | None = None) -> Iterator[Rows]:
+        """All rows once, or those at `places`, as they stand."""
+        for start in range(0, len(self) if places is None else len(places), batch_size):
+            part = slice(start, start + batch_size)
+            yield self.take(part if places is None else places[part])
 
 
 class Batches:
@@ -56,7 +98,7 @@ class Batches:
     """
 
     def __init__(
-        self, rows: Rows, *, batch_size: int, augmentation: Augmentation = "none", seed: int
+        self, rows: RowSource, *, batch_size: int, augmentation: Augmentation = "none", seed: int
     ) -> None:
         if not len(rows):
             raise ValueError("there are no rows to draw batches from")
@@ -67,19 +109,24 @@ class Batches:
         self._order: tuple[int, Tensor] = (-1, torch.empty(0))
 
     def at(self, step: int) -> Rows:
-        """The batch of step `step`, counted from 0."""
+        """The batch of step `step`, counted from 0. Raises DataFault."""
+        batch = self._rows.take(self._places(step))
+        self._rows.expect(self._places(step + 1))
+        if self._augmentation == "none":
+            return batch
+        draw = generator(self._seed, "augment", step, device=batch.device)
+        return Rows(augment(batch.images, self._augmentation, draw), batch.labels)
+
+    def _places(self, step: int) -> Tensor:
         number, place = divmod(step, self.steps_per_pass)
         start = place * len(self._rows) // self.steps_per_pass
         end = (place + 1) * len(self._rows) // self.steps_per_pass
-        batch = self._rows.take(self._order_of_pass(number)[start:end])
-        if self._augmentation == "none":
-            return batch
-        draw = generator(self._seed, "augment", step, device=batch.images.device)
-        return Rows(augment(batch.images, self._augmentation, draw), batch.labels)
+        return self._order_of_pass(number)[start:end]
 
     def _order_of_pass(self, number: int) -> Tensor:
         if self._order[0] != number:
-            device = self._rows.labels.device
-            draw = generator(self._seed, "pass", number, device=device)
-            self._order = (number, torch.randperm(len(self._rows), generator=draw, device=device))
+            # Drawn where the batches lie, whatever keeps the rows: the order is the same for all sources.
+            draw = generator(self._seed, "pass", number, device=self._rows.device)
+            order = torch.randperm(len(self._rows), generator=draw, device=self._rows.device)
+            self._order = (number, order.to(self._rows.index_device))
         return self._order[1]

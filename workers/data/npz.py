@@ -138,6 +138,13 @@ class StoredNpzReader(NpzReader):
         size = self._images.row_bytes
         return self._bytes(self._first_image + ordinal * size, size)
 
+    def labels(self, wanted: RowSet) -> NDArray[np.int64]:
+        """The labels of the wanted rows; those of all rows are read for them."""
+        array = next(column for column in self._columns if column.name == "y")
+        with self._opened() as archive, _Stream(archive, array) as stream:
+            values = np.frombuffer(stream.read(self.count), array.dtype)
+        return _labels(values[wanted_between(wanted, 0, self.count)])
+
     def _bytes(self, start: int, size: int) -> bytes:
         descriptor = os.open(self._path, os.O_RDONLY)
         try:

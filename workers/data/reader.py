@@ -101,7 +101,10 @@ class RandomAccess(Protocol):
     """A reader that fetches the image of any one row at little cost, such as one file a row."""
 
     def image(self, ordinal: int) -> bytes:
-        """The row's image as it is stored. Raises DataFault; the row exists."""
+        """The row's image as it is stored. Raises DataFault; the row exists. Called by several threads."""
+
+    def labels(self, wanted: RowSet) -> NDArray[np.int64]:
+        """The labels of those of the wanted rows that exist, ascending by ordinal, without their images."""
 
 
 def wanted_between(wanted: RowSet | None, start: int, end: int) -> NDArray[np.int64]:

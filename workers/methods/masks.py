@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from workers.data.batches import Rows
+from workers.data.batches import Rows, RowSource
 from workers.training import multi_tensor
 from workers.training.gradients import Differentiable, Forward
 
@@ -16,7 +16,7 @@ _BATCH_ROWS = 256
 
 
 def forget_mask(
-    model: Differentiable, forget: Rows, *, fraction: float, end: Literal["top", "bottom"]
+    model: Differentiable, forget: RowSource, *, fraction: float, end: Literal["top", "bottom"]
 ) -> list[Tensor]:
     """Mark the share of all weights whose summed forget gradient is largest (or smallest) in size.
 
@@ -51,7 +51,7 @@ def extreme(sizes: list[Tensor], *, fraction: float, largest: bool) -> list[Tens
     return [part.view_as(size) for part, size in zip(parts, sizes, strict=True)]
 
 
-def _summed_gradient(model: Differentiable, rows: Rows) -> list[Tensor]:
+def _summed_gradient(model: Differentiable, rows: RowSource) -> list[Tensor]:
     model.network.eval()
     total = [torch.zeros_like(weight) for weight in model.weights]
     for batch in rows.in_order(_BATCH_ROWS):

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from app.jobs.params import Iterative, Precision, TrainingRecipe
-from workers.data.batches import Batches, Rows
+from workers.data.batches import Batches, RowSource
 from workers.data.seeds import derived_seed
 from workers.monitor import Monitor
 from workers.nets.network import Network
@@ -26,8 +26,8 @@ class Run:
     """One network to be changed in place, the rows it is to keep and to forget, and the way out."""
 
     network: Network
-    retain: Rows
-    forget: Rows
+    retain: RowSource
+    forget: RowSource
     recipe: TrainingRecipe  # how the network was trained
     seed: int
     monitor: Monitor
@@ -35,7 +35,7 @@ class Run:
 
     def model(self, precision: Precision) -> Differentiable:
         """The network as gradients are taken of it."""
-        return Differentiable(self.network, autocast=autocast_dtype(precision, self.retain.labels.device))
+        return Differentiable(self.network, autocast=autocast_dtype(precision, self.retain.device))
 
     def retain_batches(self, batch_size: int) -> Batches:
         """Shuffled batches of R, augmented as in training."""
@@ -45,7 +45,7 @@ class Run:
         """Shuffled batches of F, augmented as in training."""
         return self._batches(self.forget, batch_size, "forget")
 
-    def _batches(self, rows: Rows, batch_size: int, name: str) -> Batches:
+    def _batches(self, rows: RowSource, batch_size: int, name: str) -> Batches:
         return Batches(
             rows,
             batch_size=batch_size,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import torch
@@ -59,18 +59,18 @@ class Network(nn.Module):
         self.std.fill_(1)
         self._fix_normalisation()
 
-    def normalise_by(self, images: Tensor) -> None:
-        """Unless they are fixed, take mean and deviation a channel from images uint8 [n, C, H, W]."""
+    def normalise_by(self, parts: Iterable[Tensor]) -> None:
+        """Unless they are fixed, take mean and deviation a channel from parts of uint8 [n, C, H, W]."""
         if self._normalisation is not None:
             return
-        sums = torch.zeros(images.shape[1], dtype=torch.float64)
-        squares = torch.zeros_like(sums)
-        for part in torch.split(images, 4096):
-            pixels = part.to(torch.int64).permute(1, 0, 2, 3).flatten(1)  # [C, n H W]: sums are exact
+        count, sums, squares = 0, *torch.zeros(2, len(self.mean), dtype=torch.float64)
+        for images in parts:
+            pixels = images.to(torch.int64).permute(1, 0, 2, 3).flatten(1)  # [C, n H W]: sums are exact
+            count += pixels.shape[1]
             sums += pixels.sum(1).cpu()
             squares += pixels.square().sum(1).cpu()
-        mean = sums / (images.numel() / images.shape[1])
-        variance = squares / (images.numel() / images.shape[1]) - mean.square()
+        mean = sums / count
+        variance = squares / count - mean.square()
         self.mean.copy_(mean[:, None, None])
         self.std.copy_(variance.clamp_min(1).sqrt()[:, None, None])
 

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from workers.data.batches import Rows
+from workers.data.batches import Rows, RowSource
 from workers.methods.masks import extreme, forget_mask
 from workers.methods.run import Run
 from workers.nets.network import Network
@@ -22,7 +22,7 @@ def _places(masks: list[Tensor]) -> list[int]:
 
 
 def _mask(
-    network: Network, rows: Rows, end: Literal["top", "bottom"] = "top", fraction: float = 0.1
+    network: Network, rows: RowSource, end: Literal["top", "bottom"] = "top", fraction: float = 0.1
 ) -> list[Tensor]:
     return forget_mask(Differentiable(network), rows, fraction=fraction, end=end)
 
@@ -49,7 +49,8 @@ def test_the_order_is_that_of_the_summed_forget_gradient(
     """Every marked weight has a larger (or smaller) |sum of gradients| than any other of the network."""
     run = start()
     run.network.eval()
-    total = functional.cross_entropy(run.network(run.forget.images), run.forget.labels, reduction="sum")
+    forget = run.forget.take(slice(None))
+    total = functional.cross_entropy(run.network(forget.images), forget.labels, reduction="sum")
     sizes = torch.cat(
         [part.abs().flatten() for part in torch.autograd.grad(total, list(run.network.parameters()))]
     )

@@ -54,7 +54,7 @@ def _marked(gradient: Tensor, p: SharpMinMax) -> Tensor:
 def _brute_force(network: Network, run: Run, gradient: Brute, p: SharpMinMax) -> Tensor:
     """The whole method as a reader of the paper would write it down, on one flat vector of weights."""
     at = parameters_to_vector(network.parameters()).detach().clone()
-    forgets = _marked(gradient(at, run.forget), p)
+    forgets = _marked(gradient(at, run.forget.take(slice(None))), p)
     retain, forget = run.retain_batches(p.retain_batch_size), run.forget_batches(p.forget_batch_size)
     keep_velocity, forget_velocity = torch.zeros_like(at), torch.zeros_like(at)
     for step in range(p.steps):

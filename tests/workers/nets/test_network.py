@@ -10,7 +10,7 @@ def test_normalisation_is_that_of_the_rows() -> None:
     """Mean and deviation a channel agree with NumPy's, over more rows than one part holds."""
     images = np.random.default_rng(0).integers(0, 200, (5000, 2, 3, 4), dtype=np.uint8)
     network = Network(lambda _: torch.nn.Identity(), 2, torch.Generator())
-    network.normalise_by(torch.from_numpy(images))
+    network.normalise_by(torch.split(torch.from_numpy(images), 1024))
     np.testing.assert_allclose(network.mean[:, 0, 0].numpy(), images.mean((0, 2, 3)), rtol=1e-6)
     np.testing.assert_allclose(network.std[:, 0, 0].numpy(), images.std((0, 2, 3)), rtol=1e-6)
     pixels = network(torch.from_numpy(images))
@@ -21,7 +21,7 @@ def test_normalisation_is_that_of_the_rows() -> None:
 def test_equal_pixels_divide_by_nothing_small() -> None:
     """A channel without variation keeps a deviation of one grey level."""
     network = Network(lambda _: torch.nn.Identity(), 1, torch.Generator())
-    network.normalise_by(torch.full((3, 1, 2, 2), 9, dtype=torch.uint8))
+    network.normalise_by([torch.full((3, 1, 2, 2), 9, dtype=torch.uint8)])
     assert network(torch.full((1, 1, 2, 2), 9, dtype=torch.uint8)).abs().max() == 0
 
 

@@ -46,7 +46,7 @@ def test_it_follows_the_recipe(digits: Rows, nesterov: bool) -> None:
     """Two epochs agree with PyTorch's own optimiser and a plain loop over the same batches and rates."""
     fitted, _ = _fit(digits, epochs=2, nesterov=nesterov, warmup_share=0.2, augmentation="flip")
     network = build(BuiltIn(width=0.25), 10, (8, 8, 1), torch.Generator().manual_seed(0)).train()
-    network.normalise_by(digits.images)
+    network.normalise_by([digits.images])
     batches = Batches(digits, batch_size=32, augmentation="flip", seed=derived_seed(0, "train"))
     sgd = torch.optim.SGD(network.parameters(), momentum=0.9, nesterov=nesterov, weight_decay=5e-4)
     for step, share in enumerate([0.5, 1, 1, 7 / 8, 6 / 8, 5 / 8, 4 / 8, 3 / 8, 2 / 8, 1 / 8]):
