@@ -28,9 +28,8 @@ from app.tables import Dataset, DatasetVersion, Tombstone
 from models_store.rows import RowSet
 
 _MOST_REPEATS = 20
-_SESSION = {
-    "statement_timeout": "0",
-    "synchronous_commit": "on",
+_SETTINGS = {
+    "statement_timeout": "0",  # the rows of one statement may take hours to read
     "maintenance_work_mem": "256MB",
     "max_parallel_maintenance_workers": "2",
 }
@@ -96,7 +95,7 @@ class Loading:
     def copy(self, blocks: Iterable[Block]) -> None:
         """Copy all rows into a new table that nobody else sees."""
         with self._driver.cursor() as cursor:
-            for name, value in _SESSION.items():
+            for name, value in _SETTINGS.items():
                 cursor.execute(f"SET LOCAL {name} = '{value}'")
             cursor.execute(
                 f"CREATE TABLE {self._table} (LIKE samples INCLUDING DEFAULTS,"
