@@ -7,8 +7,10 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Annotated
 
-from pydantic import Field, SecretStr, field_validator
+from pydantic import AfterValidator, Field, SecretStr, field_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
+
+from app.urls import object_url
 
 
 class Settings(BaseSettings):
@@ -23,6 +25,9 @@ class Settings(BaseSettings):
     broker_url: str | None = None
     store_url: str | None = None
     data_roots: Annotated[tuple[Path, ...], NoDecode] = ()
+    data_urls: Annotated[tuple[Annotated[str, AfterValidator(object_url)], ...], NoDecode] = ()
+    allow_downloads: bool = False
+    network_plugins: Annotated[tuple[str, ...], NoDecode] = ()
     admin_key: SecretStr | None = None
     secret_key: SecretStr | None = None
 
@@ -31,6 +36,7 @@ class Settings(BaseSettings):
     max_weights_bytes: Annotated[int, Field(ge=1024)] = 4 * 1024**3
     worker_concurrency: Annotated[int, Field(ge=1, le=64)] = 1
     worker_threads: Annotated[int, Field(ge=1, le=1024)] = 1
+    rows_in_memory_bytes: Annotated[int, Field(ge=0)] = 2 * 1024**3
     device: str | None = None
     lease_seconds: Annotated[float, Field(gt=0)] = 15.0
     heartbeat_seconds: Annotated[float, Field(gt=0)] = 2.0
@@ -43,6 +49,12 @@ class Settings(BaseSettings):
     def _split_roots(cls, value: object) -> object:
         """Folders are separated as in PATH."""
         return tuple(part for part in value.split(os.pathsep) if part) if isinstance(value, str) else value
+
+    @field_validator("network_plugins", "data_urls", mode="before")
+    @classmethod
+    def _split_names(cls, value: object) -> object:
+        """Names and URLs are separated by commas or spaces."""
+        return tuple(value.replace(",", " ").split()) if isinstance(value, str) else value
 
     @field_validator("database_url", "broker_url", "store_url", "admin_key", "secret_key", mode="before")
     @classmethod
@@ -68,7 +80,8 @@ class Settings(BaseSettings):
 def _as_variable(value: object) -> str:
     if isinstance(value, SecretStr):
         return value.get_secret_value()
-    return os.pathsep.join(map(str, value)) if isinstance(value, tuple) else str(value)
+    separator = os.pathsep if isinstance(value, tuple) and isinstance(next(iter(value), None), Path) else ","
+    return separator.join(map(str, value)) if isinstance(value, tuple) else str(value)
 
 
 @lru_cache

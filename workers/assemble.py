@@ -27,7 +27,11 @@ _FEWEST_KIN = 20  # fewer never-trained rows of the same people than this say le
 def environment(config: Settings) -> Environment:
     """The threads and the device of this worker: a GPU where there is one, unless told otherwise."""
     found = "cuda" if torch.cuda.is_available() else "cpu"
-    return Environment(threads=config.worker_threads, device=config.device or found)
+    return Environment(
+        threads=config.worker_threads,
+        device=config.device or found,
+        rows_in_memory_bytes=config.rows_in_memory_bytes,
+    )
 
 
 def data_spec(version: DatasetVersion) -> DataSpec:
@@ -83,8 +87,8 @@ def _train_spec(
 def unlearning(session: Session, job: Job, work: Assignment, config: Settings) -> UnlearnSpec:
     """The spec of an unlearn job whose forget set was fixed when it was claimed."""
     version = datasets.version_of_job(session, job)
-    if work.parent.recipe is None or work.parent.weights is None:
-        raise ValueError("the version has no recipe or no weights")
+    if work.parent.weights is None:
+        raise ValueError("the version has no weights")
     method, given = job.parameters["method"], job.parameters["parameters"]
     found = registry.reference_for(session, work.parent.id, work.retain.digest)
     done = (job.outcome or {}).get("unlearned", {})
@@ -94,7 +98,7 @@ def unlearning(session: Session, job: Job, work: Assignment, config: Settings) -
         original=Version(
             architecture=ARCHITECTURE.validate_python(work.parent.architecture), weights=work.parent.weights
         ),
-        recipe=RECIPE.validate_python(work.parent.recipe),
+        recipe=RECIPE.validate_python(work.parent.recipe or {}),  # what it says of images is the default
         method=method,
         parameters=method_parameters(method, given),
         forget=work.forget,

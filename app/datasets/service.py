@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,7 @@ from app.events import service as events
 from app.jobs import service as jobs
 from app.jobs.params import READERS, plain_data, reader_options
 from app.tables import Alias, Dataset, DatasetState, DatasetVersion, Job, JobKind, ModelVersion
+from app.urls import is_below, object_url
 
 
 def register(session: Session, new: NewDataset, *, actor: str) -> tuple[DatasetVersion, Job]:
@@ -67,14 +68,43 @@ def _checked(new: NewDataset) -> tuple[Mapping[str, Any], str]:
     location = ""
     if info.needs_location:
         try:
-            location = inside_roots(new.location)
+            location = _allowed(new.location)
         except ValueError as error:
             faults.append(Fault(pointer="/location", detail=str(error)))
     elif new.location:
         faults.append(Fault(pointer="/location", detail="this reader has no location"))
+    if options.get("download"):
+        faults += _faults_of_download(new.location)
     if faults:
         raise Invalid(faults=faults)
     return options, location
+
+
+def _faults_of_download(location: str) -> Iterator[Fault]:
+    if not settings().allow_downloads:
+        detail = "the operator allows no downloads (EXPUNGE_ALLOW_DOWNLOADS)"
+        yield Fault(pointer="/options/download", detail=detail)
+    elif "://" in location:
+        yield Fault(pointer="/options/download", detail="data sets are downloaded into folders only")
+
+
+def _allowed(location: str) -> str:
+    """The location as its reader is to be given it. Raises ValueError, as below."""
+    return inside_urls(location) if "://" in location else inside_roots(location)
+
+
+def inside_urls(location: str) -> str:
+    """The URL, if it lies below one of EXPUNGE_DATA_URLS; whether anything is there is not asked.
+
+    Raises:
+        ValueError: saying what is wrong.
+    """
+    if not settings().data_urls:
+        raise ValueError("the operator has allowed no URL of data (EXPUNGE_DATA_URLS)")
+    url = object_url(location)
+    if not any(is_below(url, prefix) for prefix in settings().data_urls):
+        raise ValueError("a URL below one that the operator has allowed is needed")
+    return url
 
 
 def inside_roots(location: str) -> str:

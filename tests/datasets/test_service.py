@@ -121,6 +121,71 @@ def test_without_roots_no_location_can_be_named(config: Settings) -> None:
         service.inside_roots("faces.npz")
 
 
+@pytest.fixture
+def bucket(configure: Callable[..., Settings], config: Settings) -> None:
+    """The operator has allowed one folder of a bucket."""
+    configure(data_urls="s3://bucket/photos")
+
+
+def _location(world: World, location: str) -> str:
+    new = NewDataset(name="d", reader="parquet", location=location)
+    return service.register(world.session, new, actor="desk")[0].location
+
+
+def test_a_url_below_an_allowed_one_is_taken(bucket: None, world: World) -> None:
+    """The reader is given the URL without a slash at its end; whether anything is there is seen later."""
+    assert _location(world, "s3://bucket/photos/2026/") == "s3://bucket/photos/2026"
+    assert _location(world, "s3://bucket/photos") == "s3://bucket/photos"
+
+
+@pytest.mark.parametrize(
+    "location",
+    [
+        *("s3://bucket/photos-private/x", "s3://bucket-evil/photos", "s3://bucket", "gs://bucket/photos"),
+        *("s3://bucket/photos/../x", "s3://bucket/photos/%2e%2e/x", "file:///etc/passwd", "local://etc"),
+        *("s3://key:secret@bucket/photos", "simplecache::s3://bucket/photos", "memory://bucket/photos"),
+    ],
+)
+def test_other_urls_are_refused(bucket: None, world: World, location: str) -> None:
+    """However it is written; and the fault does not repeat it."""
+    with pytest.raises(Invalid) as found:
+        _location(world, location)
+    assert _pointers(found) == ["/location"]
+    assert "secret" not in found.value.faults[0].detail
+
+
+def test_without_allowed_urls_none_can_be_named(root: Path, world: World) -> None:
+    """The default allows none, and a URL is never taken for a path."""
+    with pytest.raises(Invalid) as found:
+        _location(world, "s3://bucket/photos")
+    assert "EXPUNGE_DATA_URLS" in found.value.faults[0].detail
+
+
+def _download(world: World, location: str) -> None:
+    options = {"name": "SVHN", "download": True}
+    new = NewDataset(name="d", reader="torchvision", location=location, options=options)
+    service.register(world.session, new, actor="desk")
+
+
+def test_downloads_are_for_the_operator_to_allow(
+    root: Path, configure: Callable[..., Settings], world: World
+) -> None:
+    """By default nothing is fetched from outside."""
+    with pytest.raises(Invalid) as found:
+        _download(world, str(root))
+    assert _pointers(found) == ["/options/download"]
+    configure(data_roots=root, allow_downloads=True)
+    _download(world, str(root))
+
+
+def test_downloads_go_into_folders(configure: Callable[..., Settings], world: World) -> None:
+    """Nothing is written into a bucket."""
+    configure(data_urls="s3://bucket", allow_downloads=True)
+    with pytest.raises(Invalid) as found:
+        _download(world, "s3://bucket/sets")
+    assert _pointers(found) == ["/options/download"]
+
+
 def test_a_refused_location_tells_nothing_of_the_path(root: Path, world: World) -> None:
     """The fault does not repeat what was sent."""
     new = NewDataset(name="d", reader="npz", location="../person-secret.npz")
