@@ -20,6 +20,7 @@ from app.jobs.router import router as jobs
 from app.limits import BodyLimit
 from app.metrics import Measured, operating_figures
 from app.registry.router import router as models
+from app.registry.router import weights
 from app.reports.router import router as reports
 
 DESCRIPTION = """Unlearning as a service: post which training samples are to be forgotten; Expunge removes
@@ -56,7 +57,7 @@ def create_app() -> FastAPI:
         "/v1/weights/": config.max_weights_bytes,
     }
     app.add_middleware(BodyLimit, most_bytes=config.max_body_bytes, by_path=uploads)
-    for router in (deletions, models, datasets, jobs, reports, keys):
+    for router in (deletions, models, weights, datasets, jobs, reports, keys):
         app.include_router(router)
     _add_operations(app)
     return app

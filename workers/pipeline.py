@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import asdict
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -29,15 +30,27 @@ from workers.data.seeds import derived_seed, generator
 from workers.methods.registry import METHODS
 from workers.methods.run import Run
 from workers.monitor import Monitor
-from workers.nets.factory import build
+from workers.nets.factory import BadArchitecture, build
+from workers.nets.fitting import forward_fault, misfits
 from workers.nets.network import Network
-from workers.spec import AuditOutcome, DataSpec, TrainOutcome, TrainSpec, Unlearned, UnlearnSpec
+from workers.spec import (
+    AuditOutcome,
+    DataSpec,
+    Fault,
+    TrainOutcome,
+    TrainSpec,
+    Unlearned,
+    UnlearnSpec,
+    Validated,
+    ValidateSpec,
+)
 from workers.training.evaluate import accuracy, evaluate
 from workers.training.precision import autocast_dtype
 from workers.training.surroundings import described, surroundings
 from workers.training.train import fit
 
 _MOST_JUDGED_ROWS = 10_000  # of larger training and retain sets a sample of this size is judged
+_PROBE_ROWS = 8  # of an uploaded network's first forward pass
 
 
 class WrongWeights(Exception):
@@ -75,6 +88,43 @@ def train(spec: TrainSpec, store: BlobStore, monitor: Monitor) -> TrainOutcome:
             "environment": described(device),
         }
         return TrainOutcome(weights=_save(network, store), figures=figures)
+
+
+def validate(spec: ValidateSpec, store: BlobStore, monitor: Monitor) -> Validated:
+    """Check uploaded weights: every key, shape and value, a forward pass; then measure the network.
+
+    Figures: accuracy {"train" | "validation" | "test": {"correct", "n"}}, parameters, normalisation,
+    environment. Of very many training rows a sample is measured.
+
+    Raises:
+        DataFault, Cancelled, BlobMissing, BlobDamaged: as above.
+    """
+    with surroundings(spec.environment) as device:
+        try:
+            network = _new_network(spec.uploaded.architecture, spec.data, seed=0)
+        except BadArchitecture as reason:
+            return Validated(faults=(Fault(at="architecture", detail=str(reason)),))
+        tensors, _ = unpack(store.get(spec.uploaded.weights))
+        if faults := misfits(network, tensors, spec.data.num_classes):
+            return Validated(faults=faults)
+        network.load(tensors, {})
+        load_rows = _loader(spec, store, device, monitor)
+        probe = load_rows(RowSet.of(islice(spec.train, _PROBE_ROWS))).take(slice(None))
+        if fault := forward_fault(network.to(device), probe.images, spec.data.num_classes):
+            return Validated(faults=(fault,))
+        correct: dict[str, dict[str, int]] = {}
+        sampled = _sample(spec.train, derived_seed(spec.seed, "train sample"))
+        for name, rows in {"train": sampled, "validation": spec.validation, "test": spec.test}.items():
+            monitor.check_cancelled()
+            monitor.progress("measuring", len(correct), 3)
+            correct[name] = accuracy(network, load_rows(rows))
+        figures = {
+            "accuracy": correct,
+            "parameters": sum(weight.numel() for weight in network.parameters()),
+            "normalisation": asdict(network.normalisation),
+            "environment": described(device),
+        }
+        return Validated(figures=figures)
 
 
 def unlearn(spec: UnlearnSpec, store: BlobStore, monitor: Monitor) -> Unlearned:
@@ -148,7 +198,7 @@ def _precision(wanted: Precision, device: torch.device) -> str:
 
 
 def _loader(
-    spec: TrainSpec | UnlearnSpec, store: BlobStore, device: torch.device, monitor: Monitor
+    spec: TrainSpec | ValidateSpec | UnlearnSpec, store: BlobStore, device: torch.device, monitor: Monitor
 ) -> Loader:
     """A function that brings rows of the data set onto the device, and raises DataChanged if they differ."""
     data = spec.data

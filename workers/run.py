@@ -24,9 +24,10 @@ from app.jobs.service import Lease, LeaseLost
 from app.logs import configure
 from app.tables import JobKind
 from models_store.blobs import BlobDamaged, BlobMissing, BlobStore, StoreUnavailable
-from workers import assemble, ingest, pipeline
+from workers import assemble, ingest, pipeline, validate
 from workers.data.reader import DataFault
 from workers.monitor import Cancelled
+from workers.nets.factory import BadArchitecture
 from workers.reporting import DatabaseMonitor
 from workers.spec import TrainSpec, UnlearnSpec
 from workers.tasks import CANCELLED_EXIT
@@ -34,7 +35,7 @@ from workers.training.loop import Diverged
 
 log = structlog.get_logger(__name__)
 DATABASE_LOST_EXIT = 75
-_EXPECTED = (DataFault, Diverged, BlobMissing, BlobDamaged, pipeline.WrongWeights)
+_EXPECTED = (DataFault, Diverged, BlobMissing, BlobDamaged, pipeline.WrongWeights, BadArchitecture)
 
 
 class Desk:
@@ -146,8 +147,13 @@ def _ingest(desk: Desk) -> None:
     ingest.ingest(desk.lease, desk.store, desk.monitor, actor=desk.actor)
 
 
+def _validate(desk: Desk) -> None:
+    validate.validate(desk.lease, desk.config, desk.store, desk.monitor)
+
+
 KINDS: Mapping[JobKind, Callable[[Desk], None]] = {
     JobKind.INGEST: _ingest,
+    JobKind.VALIDATE: _validate,
     JobKind.TRAIN: train,
     JobKind.REFERENCE: reference,
     JobKind.UNLEARN: unlearn,

@@ -57,6 +57,19 @@ class Version:
 
 
 @dataclass(frozen=True, kw_only=True)
+class ValidateSpec:
+    """Check uploaded weights against their architecture, and measure the network."""
+
+    data: DataSpec
+    uploaded: Version
+    train: RowSet
+    validation: RowSet
+    test: RowSet
+    seed: int
+    environment: Environment
+
+
+@dataclass(frozen=True, kw_only=True)
 class UnlearnSpec:
     """Remove `forget` from `original` by `method`, then audit the result."""
 
@@ -84,6 +97,22 @@ class UnlearnSpec:
 class TrainOutcome:
     weights: str
     figures: Mapping[str, Any]  # accuracy by set, loss curve, seconds, passes, environment
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fault:
+    """One thing that is wrong with an upload, and with what of it: "weights", "architecture" or "rows"."""
+
+    at: str
+    detail: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Validated:
+    """Either faults, or figures: accuracy by set, parameters, normalisation, environment."""
+
+    faults: tuple[Fault, ...] = ()
+    figures: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)

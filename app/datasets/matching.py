@@ -103,12 +103,16 @@ class Matches:
 
     def find(self, dataset_ids: Iterable[uuid.UUID]) -> int:
         """Look for the names in every ready version of these data sets; how many rows were found."""
+        return self.find_in(self._versions(dataset_ids))
+
+    def find_in(self, versions: Iterable[tuple[uuid.UUID, uuid.UUID]]) -> int:
+        """Look for the names in these versions, each with its data set; how many rows were found."""
         if self._subjects > 1:
             self._session.execute(text(_LEADERS))
         if self.count >= _ANALYZE_FROM:
             self._session.execute(text("ANALYZE named_items"))
         found = 0
-        for version_id, dataset_id in self._versions(dataset_ids):
+        for version_id, dataset_id in versions:
             where = {"version": version_id, "dataset": dataset_id}
             for column, wanted in (("sample_id", self._samples), ("subject_key", self._subjects)):
                 if wanted:

@@ -16,6 +16,7 @@ from app.datasets import rows as row_sets
 from app.deletions import repository
 from app.deletions import service as deletions
 from app.jobs import service as jobs
+from app.jobs.params import METHODS
 from app.jobs.policies import POLICY, Policy
 from app.registry import policies
 from app.registry import service as registry
@@ -33,6 +34,10 @@ from app.tables import (
 from models_store.rows import RowSet
 
 PLANNER = "planner"
+_NO_RUNG = (
+    "the version has no training recipe, and its policy knows no method that does without: add an approximate"
+    " method to the ladder, or register a version with its recipe"
+)
 
 
 def due(session: Session) -> list[uuid.UUID]:
@@ -80,14 +85,21 @@ def plan(session: Session, model_id: uuid.UUID) -> bool:
         deletions.finish_requests(session, targets, actor=PLANNER)
         return False
     in_force = policies.in_force(session, model_id)
-    policy = POLICY.validate_python(in_force.body)
+    body = _applicable(in_force.body, parent)
+    if not body["ladder"]:
+        for target in targets:
+            target.fail(_NO_RUNG, actor=PLANNER)
+            target.finished_at = datetime.now(UTC)
+        deletions.finish_requests(session, targets, actor=PLANNER)
+        return False
+    policy = POLICY.validate_python(body)
     job = Job(
         kind=JobKind.UNLEARN,
         model_id=model_id,
         version_id=parent.id,
         dataset_version_id=parent.dataset_version_id,
         policy_id=in_force.id,
-        policy=in_force.body,
+        policy=body,
         parameters=_parameters(policy, 0),
         rung=0,
         seed=0,
@@ -97,6 +109,14 @@ def plan(session: Session, model_id: uuid.UUID) -> bool:
     for target in targets:
         target.plan(job.id, actor=PLANNER)
     return True
+
+
+def _applicable(policy: Mapping[str, Any], parent: ModelVersion) -> dict[str, Any]:
+    """The policy as it can be carried out on this version: without its recipe there is no training anew."""
+    if parent.recipe is not None:
+        return dict(policy)
+    ladder = [rung for rung in policy["ladder"] if not METHODS[rung["method"]].exact]
+    return {**policy, "ladder": ladder, "reference": False}
 
 
 def _parameters(policy: Policy, rung: int) -> dict[str, object]:
@@ -149,7 +169,8 @@ def begin(session: Session, job: Job, *, actor: str) -> Assignment | None:
     forget = registry.tombstoned_rows_of(session, parent)
     retain = registry.rows_of(session, parent) - forget
     _fix(session, job, parent, forget=forget, retain=retain)
-    wanted = bool(job.policy and job.policy["reference"]) or any(request.reference for request in requests)
+    asked = bool(job.policy and job.policy["reference"]) or any(request.reference for request in requests)
+    wanted = asked and parent.recipe is not None
     return Assignment(parent, forget, retain, wanted) if len(forget) else None
 
 

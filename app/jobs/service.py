@@ -16,6 +16,7 @@ from app.callers.service import Caller
 from app.errors import Conflict, NotFound
 from app.events import service as events
 from app.tables import Artefact, Job, JobKind, JobProgress, JobState
+from app.tables.jobs import LIVE
 
 SCHEDULER = "scheduler"
 _BACKOFF_SECONDS = (0, 2, 10, 60, 300)
@@ -216,23 +217,29 @@ def acknowledge_cancel(session: Session, lease: Lease) -> None:
 def request_cancel(session: Session, job_id: uuid.UUID, caller: Caller, reason: str) -> Job:
     """Cancel a job: at once if nothing runs, else at its next step. Raises NotFound or Conflict."""
     job = locked(session, job_id)
-    if job.state is JobState.RUNNING:
-        job.cancel_requested_at = job.cancel_requested_at or datetime.now(UTC)
-        job.cancel_actor = caller.actor
-        events.record(
-            session,
-            actor=caller.actor,
-            action="cancel requested",
-            entity="Job",
-            entity_id=job.id,
-            reason=reason,
-        )
-    elif job.is_final or job.state is JobState.AUDITED:
+    if job.is_final or job.state is JobState.AUDITED:
         raise Conflict(f"The job is {job.state}; it can no longer be cancelled.")
-    else:
-        _release(job)
-        job.cancel(reason, actor=caller.actor)
+    _cancel(session, job, actor=caller.actor, reason=reason)
     return job
+
+
+def cancel_of_model(session: Session, model_id: uuid.UUID, *, actor: str, reason: str) -> None:
+    """Cancel everything that is computed for a model: at once where nothing runs, else at its next step."""
+    query = select(Job).where(Job.model_id == model_id, Job.state.in_(LIVE)).with_for_update()
+    for job in session.scalars(query.order_by(Job.id).execution_options(populate_existing=True)):
+        _cancel(session, job, actor=actor, reason=reason)
+
+
+def _cancel(session: Session, job: Job, *, actor: str, reason: str) -> None:
+    if job.state is not JobState.RUNNING:
+        _release(job)
+        job.cancel(reason, actor=actor)
+        return
+    job.cancel_requested_at = job.cancel_requested_at or datetime.now(UTC)
+    job.cancel_actor = actor
+    events.record(
+        session, actor=actor, action="cancel requested", entity="Job", entity_id=job.id, reason=reason
+    )
 
 
 def wake_waiting(session: Session, other: Job) -> None:

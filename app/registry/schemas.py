@@ -8,12 +8,13 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from app.datasets.schemas import Name
-from app.jobs.params import Architecture, BuiltIn, TrainingRecipe
+from app.datasets.schemas import Name, SampleName
+from app.jobs.params import Architecture, BuiltIn, Split, TrainingRecipe
 from app.jobs.policies import Policy
 from app.tables import VersionState
 from app.text import Text
 
+Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 VersionNumber = Annotated[int, Field(ge=1, lt=2**31, examples=[2])]
 
 
@@ -52,6 +53,100 @@ class Training(BaseModel):
     seed: int = Field(default=0, ge=0, lt=2**63)
 
 
+class RowsByRole(BaseModel):
+    """The rows that have a role in the data set."""
+
+    model_config = ConfigDict(extra="forbid")
+    split: Split = Field(examples=["train"])
+
+
+class RowsById(BaseModel):
+    """The rows of these samples."""
+
+    model_config = ConfigDict(extra="forbid")
+    sample_ids: list[SampleName] = Field(min_length=1, max_length=1_000_000, examples=[["digits-0042"]])
+
+
+class RowsByFile(BaseModel):
+    """The rows of the samples that a text file names, one ID a line."""
+
+    model_config = ConfigDict(extra="forbid")
+    file: str = Field(min_length=1, max_length=4096, description="A path inside EXPUNGE_DATA_ROOTS.")
+
+
+class VersionUpload(BaseModel):
+    """Weights that were trained elsewhere, and everything a deletion from them needs to know."""
+
+    model_config = ConfigDict(
+        extra="forbid",
+        json_schema_extra={
+            "examples": [
+                {
+                    "weights": "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08",
+                    "architecture": {
+                        "family": "torchvision",
+                        "name": "resnet18",
+                        "normalisation": {"mean": [0.485, 0.456, 0.406], "std": [0.229, 0.224, 0.225]},
+                    },
+                    "dataset": "digits",
+                    "rows": {"split": "train"},
+                    "recipe": {"epochs": 40, "learning_rate": 0.05},
+                    "alias": "production",
+                }
+            ]
+        },
+    )
+    weights: Digest = Field(description="SHA-256 of a file that was uploaded to /v1/weights.")
+    architecture: Architecture
+    dataset: Name
+    dataset_version: VersionNumber | None = Field(
+        default=None, description="The newest ready one if left out."
+    )
+    rows: RowsByRole | RowsById | RowsByFile = Field(
+        default=RowsByRole(split="train"), description="The rows it was trained on."
+    )
+    recipe: TrainingRecipe | None = Field(
+        default=None, description="How it was trained. Without it nothing can be retrained: see the notes."
+    )
+    alias: Name | None = Field(default="production", description="Moved to the new version; null: none.")
+
+
+class Registered(BaseModel):
+    """An upload that was registered: the version, the job that validates it, and what to bear in mind."""
+
+    model: str
+    version: int
+    job_id: uuid.UUID
+    notes: list[str]
+
+
+class Uploaded(BaseModel):
+    """A weights file in the store."""
+
+    weights: str = Field(description="Its SHA-256.")
+    bytes: int
+    tensors: int
+
+
+class Ancestor(BaseModel):
+    """One step of a version's history."""
+
+    number: int
+    origin: str
+    state: VersionState
+    rows: int | None
+    method: str | None = Field(description="The unlearning method, if it came of one.")
+    job_id: uuid.UUID | None
+    created_at: datetime
+
+
+class Lineage(BaseModel):
+    """Where a version came from, itself first, and what came of it."""
+
+    ancestors: list[Ancestor]
+    descendants: list[Ancestor]
+
+
 class PolicyView(BaseModel):
     """One version of a model's policy."""
 
@@ -70,16 +165,21 @@ class VersionView(BaseModel):
     id: uuid.UUID
     number: int
     state: VersionState
+    reason: str | None
     origin: str = Field(examples=["unlearned"])
     parent_id: uuid.UUID | None
     job_id: uuid.UUID | None
     dataset_version_id: uuid.UUID
-    rows: int = Field(description="How many rows it was trained on, less those removed since.")
-    rows_digest: str
+    rows: int | None = Field(description="How many rows it was trained on, less those removed since.")
+    rows_digest: str | None
+    quarantined: int = Field(
+        description="How many of its rows have been deleted since: with any, no alias may be moved to it."
+    )
     architecture: dict[str, Any]
     recipe: dict[str, Any] | None
     weights: str | None = Field(description="SHA-256 of the weights file.")
     figures: dict[str, Any]
+    faults: list[Any] | None = Field(description="What validation found wrong.")
     aliases: list[str]
     created_at: datetime
 
@@ -93,6 +193,7 @@ class ModelView(BaseModel):
     aliases: dict[str, int] = Field(examples=[{"production": 2}])
     policy: PolicyView
     created_at: datetime
+    retired_at: datetime | None
 
 
 class AliasMove(BaseModel):

@@ -19,8 +19,17 @@ from app.events import service as events
 from app.jobs import service as jobs
 from app.jobs.params import plain_data
 from app.registry import policies
-from app.registry.schemas import ModelView, NewModel, PolicyView, Training, VersionView
-from app.tables import Alias, Job, JobKind, Model, ModelVersion, ReferenceNetwork, RowBits, VersionState
+from app.registry.schemas import NewModel, Training, VersionUpload
+from app.tables import (
+    Alias,
+    DatasetVersion,
+    Job,
+    JobKind,
+    Model,
+    ModelVersion,
+    ReferenceNetwork,
+    VersionState,
+)
 from models_store.rows import RowSet
 
 _ALIASES = 0x616C6961  # the advisory lock between those who accept deletions and those who move aliases
@@ -46,15 +55,23 @@ def get(session: Session, name: str) -> Model:
     return model
 
 
-def list_models(session: Session, *, after: int, limit: int) -> Sequence[Model]:
-    """Models in the order they were registered."""
-    return session.scalars(
-        select(Model).where(Model.ordinal > after).order_by(Model.ordinal).limit(limit)
-    ).all()
+def refuse_retired(model: Model) -> None:
+    """Raises Conflict if the model was retired."""
+    if model.retired_at is not None:
+        raise Conflict("The model was retired.")
+
+
+def list_models(session: Session, *, after: int, limit: int, retired: bool | None = None) -> Sequence[Model]:
+    """Models in the order they were registered; only those in force or only retired ones, if that is said."""
+    query = select(Model).where(Model.ordinal > after)
+    if retired is not None:
+        query = query.where(Model.retired_at.is_not(None) if retired else Model.retired_at.is_(None))
+    return session.scalars(query.order_by(Model.ordinal).limit(limit)).all()
 
 
 def train(session: Session, model: Model, training: Training, *, actor: str) -> Job:
-    """Queue a training of the model. Raises Invalid if the data set is not ready."""
+    """Queue a training. Raises Invalid if the data set is not ready, Conflict if the model was retired."""
+    refuse_retired(model)
     dataset = datasets.newest_ready(session, training.dataset, training.dataset_version)
     job = Job(
         kind=JobKind.TRAIN,
@@ -87,14 +104,11 @@ class NewVersion:
 
 
 def add_version(session: Session, model_id: uuid.UUID, new: NewVersion, *, actor: str) -> ModelVersion:
-    """The model's next version. The model's row is locked, so that numbers have no gaps and no twins."""
-    # A weaker lock than FOR UPDATE, which would keep others from inserting rows that refer to the model.
-    session.scalars(select(Model.id).where(Model.id == model_id).with_for_update(key_share=True)).one()
-    last = session.scalar(select(func.max(ModelVersion.number)).filter_by(model_id=model_id))
+    """The model's next version, ready."""
     version = ModelVersion(
         id=uuid.uuid4(),
         model_id=model_id,
-        number=(last or 0) + 1,
+        number=_next_number(session, model_id),
         state=VersionState.READY,
         origin=new.origin,
         parent_id=new.parent.id if new.parent else None,
@@ -106,6 +120,36 @@ def add_version(session: Session, model_id: uuid.UUID, new: NewVersion, *, actor
         weights=new.weights,
         figures=dict(new.figures),
     )
+    return _added(session, version, actor)
+
+
+def reserve_version(
+    session: Session, model: Model, upload: VersionUpload, dataset: DatasetVersion, *, actor: str
+) -> ModelVersion:
+    """The model's next version, of an upload that is still to be validated."""
+    version = ModelVersion(
+        id=uuid.uuid4(),
+        model_id=model.id,
+        number=_next_number(session, model.id),
+        state=VersionState.VALIDATING,
+        origin="uploaded",
+        dataset_version_id=dataset.id,
+        architecture=plain_data(upload.architecture),
+        recipe=plain_data(upload.recipe) if upload.recipe is not None else None,
+        weights=upload.weights,
+        figures={},
+    )
+    return _added(session, version, actor)
+
+
+def _next_number(session: Session, model_id: uuid.UUID) -> int:
+    """The number of the model's next version. Its row is locked, so numbers have no gaps and no twins."""
+    # A weaker lock than FOR UPDATE, which would keep others from inserting rows that refer to the model.
+    session.scalars(select(Model.id).where(Model.id == model_id).with_for_update(key_share=True)).one()
+    return (session.scalar(select(func.max(ModelVersion.number)).filter_by(model_id=model_id)) or 0) + 1
+
+
+def _added(session: Session, version: ModelVersion, actor: str) -> ModelVersion:
     session.add(version)
     session.flush()
     events.record(
@@ -115,7 +159,7 @@ def add_version(session: Session, model_id: uuid.UUID, new: NewVersion, *, actor
         entity="ModelVersion",
         entity_id=version.id,
         number=version.number,
-        origin=new.origin,
+        origin=version.origin,
     )
     return version
 
@@ -156,8 +200,8 @@ def aliased_versions_of(session: Session, model_id: uuid.UUID) -> Sequence[Model
 
 
 def rows_of(session: Session, version: ModelVersion) -> RowSet:
-    """The rows the version was trained on, less those removed since."""
-    return row_sets.read(session, version.rows_digest)
+    """The rows the version was trained on, less those removed since; none while they are not known."""
+    return row_sets.read(session, version.rows_digest) if version.rows_digest else RowSet(b"")
 
 
 def tombstoned_rows_of(session: Session, version: ModelVersion) -> RowSet:
@@ -215,7 +259,39 @@ def set_alias(session: Session, version: ModelVersion, name: str, *, actor: str,
     _record_move(session, version, name, actor=actor, reason=reason)
 
 
+def remove_alias(session: Session, model: Model, name: str, *, actor: str, reason: str) -> None:
+    """Have `name` name nothing any more. Raises NotFound."""
+    lock_aliases(session)
+    alias = session.get(Alias, (model.id, name), populate_existing=True)
+    if alias is None:
+        raise NotFound
+    left = alias.version_id
+    session.delete(alias)
+    session.flush()
+    _supersede_unnamed(session, left, actor)
+    events.record(
+        session,
+        actor=actor,
+        action="alias removed",
+        entity="Model",
+        entity_id=model.id,
+        reason=reason,
+        alias=name,
+    )
+
+
+def retire(session: Session, model: Model, *, actor: str, reason: str) -> None:
+    """Nothing is to be done with the model any more: its aliases go, its jobs are cancelled."""
+    refuse_retired(model)
+    for name in session.scalars(select(Alias.name).where(Alias.model_id == model.id)).all():
+        remove_alias(session, model, name, actor=actor, reason=reason)
+    model.retired_at = datetime.now(UTC)
+    events.record(session, actor=actor, action="retired", entity="Model", entity_id=model.id, reason=reason)
+    jobs.cancel_of_model(session, model.id, actor=actor, reason="the model was retired")
+
+
 def _check_usable(session: Session, version: ModelVersion) -> None:
+    refuse_retired(session.get_one(Model, version.model_id))
     if version.state not in (VersionState.READY, VersionState.SUPERSEDED):
         raise Conflict(f"The version is {version.state}.")
     if not datasets.hold_ready(session, version.dataset_version_id):
@@ -288,47 +364,11 @@ def add_reference(session: Session, job: Job) -> None:
     session.execute(insert(ReferenceNetwork).values(kept).on_conflict_do_nothing())
 
 
-def view(session: Session, model: Model) -> ModelView:
-    """The model as the API shows it."""
-    query = (
-        select(Alias.name, ModelVersion.number)
-        .join(ModelVersion, ModelVersion.id == Alias.version_id)
-        .where(Alias.model_id == model.id)
-    )
-    return ModelView(
-        id=model.id,
-        name=model.name,
-        description=model.description,
-        aliases=dict(session.execute(query).all()),
-        policy=PolicyView.model_validate(policies.in_force(session, model.id)),
-        created_at=model.created_at,
-    )
-
-
-def view_versions(session: Session, versions: Sequence[ModelVersion]) -> list[VersionView]:
-    """Versions as the API shows them, in two more queries however many there are."""
-    ids = [version.id for version in versions]
-    names: dict[uuid.UUID, list[str]] = {}
-    for alias in session.scalars(select(Alias).where(Alias.version_id.in_(ids)).order_by(Alias.name)):
-        names.setdefault(alias.version_id, []).append(alias.name)
-    digests = {version.rows_digest for version in versions}
-    sizes = dict(
-        session.execute(select(RowBits.digest, RowBits.size).where(RowBits.digest.in_(digests))).all()
-    )
-    columns = [column.key for column in ModelVersion.__mapper__.column_attrs]
-    return [
-        VersionView.model_validate(
-            {
-                **{key: getattr(version, key) for key in columns},
-                "rows": sizes[version.rows_digest],
-                "aliases": names.get(version.id, []),
-            }
-        )
-        for version in versions
-    ]
-
-
-def versions_of(session: Session, model: Model, *, after: int, limit: int) -> Sequence[ModelVersion]:
-    """The model's versions in the order they were made."""
+def versions_of(
+    session: Session, model: Model, *, after: int, limit: int, states: Sequence[VersionState] = ()
+) -> Sequence[ModelVersion]:
+    """The model's versions in the order they were made; only those in these states, if any are named."""
     query = select(ModelVersion).where(ModelVersion.model_id == model.id, ModelVersion.ordinal > after)
+    if states:
+        query = query.where(ModelVersion.state.in_(states))
     return session.scalars(query.order_by(ModelVersion.ordinal).limit(limit)).all()

@@ -19,6 +19,7 @@ from app.events import service as events
 from app.jobs import service as jobs
 from app.jobs.params import METHODS
 from app.jobs.policies import POLICY
+from app.registry import registration
 from app.registry import service as registry
 from app.registry.service import NewVersion
 from app.reports import filing
@@ -60,10 +61,21 @@ def _end_without_result(session: Session, job: Job) -> None:
         jobs.wake_waiting(session, job)
     elif job.kind is JobKind.INGEST:
         datasets.give_up(session, job, actor=PUBLISHER)
+    elif job.kind is JobKind.VALIDATE:
+        registration.end_without_result(session, job, actor=PUBLISHER)
 
 
 def _finish_ingest(_session: Session, job: Job) -> None:
     job.finish(None, actor=PUBLISHER)
+
+
+def _finish_validation(session: Session, job: Job) -> None:
+    """Put an uploaded version into use, or say what is wrong with it."""
+    said = registration.finish(session, job, actor=PUBLISHER)
+    if (job.outcome or {}).get("faults"):
+        job.fail(said, actor=PUBLISHER)
+    else:
+        job.finish(said, actor=PUBLISHER)
 
 
 def _finish_training(session: Session, job: Job) -> None:
@@ -198,6 +210,7 @@ def reject(session: Session, job: Job, judgement: Judgement, decision: Decision,
 
 _FINISH: Mapping[JobKind, Callable[[Session, Job], None]] = {
     JobKind.INGEST: _finish_ingest,
+    JobKind.VALIDATE: _finish_validation,
     JobKind.TRAIN: _finish_training,
     JobKind.REFERENCE: _finish_reference,
     JobKind.UNLEARN: _finish_unlearning,

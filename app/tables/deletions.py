@@ -149,6 +149,7 @@ class Target(Stateful, Base):
                 TargetState.ALREADY_ABSENT,
                 TargetState.RETIRED,
                 TargetState.COMPLETED,
+                TargetState.FAILED,
             ),
             TargetState.PLANNED: (
                 TargetState.OPEN,
