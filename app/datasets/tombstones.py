@@ -16,6 +16,7 @@ from app.pseudonyms import Pseudonyms
 from app.tables import Dataset, Sample, Tombstone, TombstonedRow
 
 _BATCH = 5_000
+_NOBODY = frozenset[uuid.UUID]()
 _SAMPLES = "SELECT DISTINCT dataset_id, sample_id, content_hash FROM matched_rows"
 _SUBJECTS = "SELECT DISTINCT dataset_id, subject_key FROM matched_rows WHERE subject_key IS NOT NULL"
 _COVER = """
@@ -87,14 +88,14 @@ def lift(session: Session, request_id: uuid.UUID) -> None:
 class Watch(NamedTuple):
     """The tombstones of one data set, arranged so that rows being loaded can be checked against them."""
 
-    samples: dict[bytes, set[uuid.UUID]]
-    subjects: dict[bytes, set[uuid.UUID]]
-    contents: dict[bytes, set[uuid.UUID]]
+    samples: dict[bytes, frozenset[uuid.UUID]]
+    subjects: dict[bytes, frozenset[uuid.UUID]]
+    contents: dict[bytes, frozenset[uuid.UUID]]
 
-    def hits(self, sample_key: bytes, subject_key: bytes | None, content_key: bytes) -> set[uuid.UUID]:
+    def hits(self, sample_key: bytes, subject_key: bytes | None, content_key: bytes) -> frozenset[uuid.UUID]:
         """The requests under whose tombstones a row with these keyed hashes falls."""
-        found = self.samples.get(sample_key, set()) | self.contents.get(content_key, set())
-        return found | self.subjects.get(subject_key, set()) if subject_key else found
+        found = self.samples.get(sample_key, _NOBODY) | self.contents.get(content_key, _NOBODY)
+        return found | self.subjects.get(subject_key, _NOBODY) if subject_key else found
 
     @property
     def requests(self) -> set[uuid.UUID]:
@@ -110,10 +111,12 @@ def watch(session: Session, dataset_id: uuid.UUID) -> Watch:
         .execution_options(yield_per=_BATCH)
     )
     kept = Watch({}, {}, {})
+    alone: dict[uuid.UUID, frozenset[uuid.UUID]] = {}  # one set for the million keys of a request
     for request_id, *keys in marks:
+        requests = alone.setdefault(request_id, frozenset({request_id}))
         for index, key in zip(kept, keys, strict=True):
             if key is not None:
-                index.setdefault(key, set()).add(request_id)
+                index[key] = index[key] | requests if key in index else requests
     return kept
 
 
