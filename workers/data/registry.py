@@ -7,14 +7,18 @@ from typing import Any
 
 from app.jobs.params import reader_options
 from workers.data.digits import DigitsReader
+from workers.data.image_folder import open_image_folder
 from workers.data.npz import open_npz
 from workers.data.parquet import ParquetReader
 from workers.data.reader import Reader
+from workers.data.torchvision_sets import open_torchvision
 
 READERS: Mapping[str, Callable[[str, Any], Reader]] = {
     "sklearn_digits": DigitsReader,
     "npz": open_npz,
     "parquet": ParquetReader,
+    "image_folder": open_image_folder,
+    "torchvision": open_torchvision,
 }
 
 

@@ -1,4 +1,4 @@
-"""CIFAR-10, CIFAR-100, SVHN and Fashion-MNIST, parsed by torchvision from files that are known to be genuine."""
+"""CIFAR-10, CIFAR-100, SVHN and Fashion-MNIST, parsed by torchvision from files known to be genuine."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -59,7 +59,7 @@ class TorchvisionReader:
 
     CIFAR's files are pickles, which can run code, and whoever may write to a data root can put others in
     their place. So nothing is parsed but a private copy whose MD5 is the one that torchvision gives for the
-    genuine file: a file of other content cannot be made to have it, though two of one's own can be made alike.
+    genuine file. (MD5's weakness is that one can make two files alike, not one that is like a given file.)
     """
 
     def __init__(self, at: Place, kind: TorchvisionSet) -> None:
@@ -155,7 +155,7 @@ def cifar(kind: type[datasets.CIFAR10]) -> TorchvisionSet:
     """CIFAR-10 or CIFAR-100, by torchvision's class."""
     listed = [*kind.train_list, *kind.test_list, (kind.meta["filename"], kind.meta["md5"])]
 
-    def load(root: Path, is_train: bool) -> _Part:  # noqa: FBT001
+    def load(root: Path, is_train: bool) -> _Part:
         loaded = kind(root, train=is_train)
         return _Part(np.ascontiguousarray(loaded.data), np.array(loaded.targets, dtype=np.int64))
 
@@ -176,7 +176,7 @@ def svhn(kind: type[datasets.SVHN]) -> TorchvisionSet:
     """SVHN, by torchvision's class: its parts `train` and `test`, whose label 10 is the digit 0."""
     listed = [kind.split_list[part] for part in ("train", "test")]
 
-    def load(root: Path, is_train: bool) -> _Part:  # noqa: FBT001
+    def load(root: Path, is_train: bool) -> _Part:
         loaded = kind(root, split="train" if is_train else "test")
         return _Part(np.ascontiguousarray(loaded.data.transpose(0, 2, 3, 1)), loaded.labels)
 
@@ -199,7 +199,7 @@ def fashion_mnist(kind: type[datasets.FashionMNIST]) -> TorchvisionSet:
     """Fashion-MNIST, by torchvision's class; the packed files count, since only their MD5 is known."""
     raw = f"{kind.__name__}/raw"
 
-    def load(root: Path, is_train: bool) -> _Part:  # noqa: FBT001
+    def load(root: Path, is_train: bool) -> _Part:
         for packed in (root / raw).glob("*.gz"):
             extract_archive(packed)
         loaded = kind(root, train=is_train)
