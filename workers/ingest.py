@@ -20,7 +20,7 @@ from models_store.blobs import BlobStore, Draft
 from models_store.rows import RowSet
 from workers.data.loading import content_hashes
 from workers.data.reader import DataFault, Reader
-from workers.data.registry import open_reader
+from workers.data.registry import fetch, open_reader
 from workers.data.roles import draw_roles
 from workers.data.scan import Inspection, Scan
 from workers.monitor import Monitor
@@ -53,7 +53,9 @@ class _Order:
         return cls(version.id, version.reader, version.location, version.options, shares, version.seed)
 
 
-def ingest(lease: Lease, store: BlobStore, monitor: Monitor, *, actor: str) -> None:
+def ingest(
+    lease: Lease, store: BlobStore, monitor: Monitor, *, actor: str, allow_downloads: bool = False
+) -> None:
     """Load the data set in one transaction together with the job's end, or fail the job with every fault.
 
     Raises:
@@ -63,6 +65,8 @@ def ingest(lease: Lease, store: BlobStore, monitor: Monitor, *, actor: str) -> N
     with transaction() as session:
         order = _Order.of(datasets.version_of_job(session, jobs.held(session, lease)))
     try:
+        if allow_downloads:
+            fetch(order.reader, order.location, order.options)
         reader = open_reader(order.reader, order.location, order.options)
         _register(lease, order, reader, store, monitor, actor=actor)
     except DataFault as fault:
@@ -82,7 +86,9 @@ def _register(
         except DataFault as fault:
             raise _Faulty([*inspection.result().faults, str(fault)]) from fault
         monitor.progress("indexing", 0, 1)
-        found = _judged(inspection, loading.index())
+        repeats = loading.index()
+        monitor.progress("indexing", 1, 1)
+        found = _judged(inspection, repeats)
         roles = draw_roles(found.splits, order.shares, order.seed)
         facts = Facts(
             num_classes=found.num_classes,

@@ -144,7 +144,8 @@ def _audit(desk: Desk, spec: UnlearnSpec) -> None:
 
 
 def _ingest(desk: Desk) -> None:
-    ingest.ingest(desk.lease, desk.store, desk.monitor, actor=desk.actor)
+    allow_downloads = desk.config.allow_downloads
+    ingest.ingest(desk.lease, desk.store, desk.monitor, actor=desk.actor, allow_downloads=allow_downloads)
 
 
 def _validate(desk: Desk) -> None:
