@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import io
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +17,7 @@ import pytest
 from PIL import Image
 from sqlalchemy import select, text
 
-from app.config import Settings
+from app.config import Settings, settings
 from app.datasets import rows as row_sets
 from app.datasets import service as datasets
 from app.datasets.schemas import NewDataset
@@ -30,7 +31,7 @@ from benchmarks.ingest import register, write_npz
 from models_store.blobs import BlobStore
 from models_store.rows import RowSet
 from tests.fixtures.world import World
-from workers import ingest
+from workers import ingest, run
 from workers.data.manifest import open_manifest
 from workers.monitor import Cancelled, Silent
 
@@ -321,6 +322,18 @@ def test_a_data_set_of_several_chunks_is_registered_in_order(registry: Registry)
             sample = session.get_one(Sample, (version.id, ordinal))
             assert sample.sample_id == columns["ids"][ordinal]
             assert sample.content_hash == _hash(columns["x"][ordinal])
+
+
+def test_the_process_of_a_job_registers(registry: Registry) -> None:
+    """`workers.run` hands an ingest job its store and its monitor, and says where the rows stand."""
+    version_id, lease = registry.register(registry.save(_columns()))
+    assert run.execute(lease, settings(), threading.Event()) == 0
+    with transaction() as session:
+        version = session.get_one(DatasetVersion, version_id)
+        assert version.state is DatasetState.READY
+        assert BlobStore(settings().store).has(version.manifest or "")
+        progress = jobs.progress_of(session, [lease.job_id])[lease.job_id]
+        assert (progress.phase, progress.done, progress.total) == ("indexing", 1, 1)
 
 
 def test_memory_does_not_grow_with_the_rows(registry: Registry) -> None:
