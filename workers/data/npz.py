@@ -8,8 +8,7 @@ import sys
 import zipfile
 import zlib
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack
-from pathlib import Path
+from contextlib import ExitStack, contextmanager
 from typing import IO, Any, NamedTuple
 
 import numpy as np
@@ -18,12 +17,12 @@ from numpy.typing import NDArray
 
 from app.jobs.params import Npz
 from models_store.rows import RowSet
+from workers.data.place import LocalPlace, place
 from workers.data.reader import (
     LARGEST_SIDE,
     NO_LABEL,
     BadFormat,
     Chunk,
-    DataMissing,
     Images,
     Shape,
     pixels_hash,
@@ -55,10 +54,8 @@ class NpzReader:
     """Arrays `x`, `y` and optionally `ids`, `subjects`, `split` of one file; see `app.jobs.params.Npz`."""
 
     def __init__(self, location: str, options: Npz) -> None:
-        self._path = Path(location)
+        self._place = place(location)
         self.class_names = options.class_names
-        if not self._path.is_file():
-            raise DataMissing("there is no file at the location")
         with self._opened() as archive:
             self._images = _checked_images(_described(archive, "x"))
             names = [name for name in _COLUMNS if f"{name}.npy" in archive.namelist()]
@@ -115,11 +112,20 @@ class NpzReader:
             [values["x"][size * place : size * (place + 1)] for place in places.tolist()],
         )
 
-    def _opened(self) -> zipfile.ZipFile:
-        try:
-            return zipfile.ZipFile(self._path)
-        except (zipfile.BadZipFile, OSError):
-            raise BadFormat("the file is not an .npz archive") from None
+    @contextmanager
+    def _opened(self) -> Iterator[zipfile.ZipFile]:
+        with self._place.open() as file:
+            try:
+                archive = zipfile.ZipFile(file)
+            except (zipfile.BadZipFile, OSError):
+                raise BadFormat("the file is not an .npz archive") from None
+            with archive:
+                yield archive
+
+    def has_stored_images(self) -> bool:
+        """Whether the images lie in the file as they are, not compressed."""
+        with self._opened() as archive:
+            return archive.getinfo("x.npy").compress_type == zipfile.ZIP_STORED
 
 
 class StoredNpzReader(NpzReader):
@@ -146,22 +152,21 @@ class StoredNpzReader(NpzReader):
         return _labels(values[wanted_between(wanted, 0, self.count)])
 
     def _bytes(self, start: int, size: int) -> bytes:
-        descriptor = os.open(self._path, os.O_RDONLY)
-        try:
-            content = os.pread(descriptor, size, start)
-        finally:
-            os.close(descriptor)
+        with self._place.open() as file:
+            content = os.pread(file.fileno(), size, start)
         if len(content) != size:
             raise BadFormat("array 'x' ends early or is damaged")
         return content
 
 
 def open_npz(location: str, options: Npz) -> NpzReader:
-    """The reader of this file; it has RandomAccess if the images are not compressed. Raises DataFault."""
+    """The reader of this file. Raises DataFault.
+
+    It has RandomAccess if the file is on this machine and its images are not compressed.
+    """
     reader = NpzReader(location, options)
-    with zipfile.ZipFile(location) as archive:
-        stored = archive.getinfo("x.npy").compress_type == zipfile.ZIP_STORED
-    return StoredNpzReader(location, options) if stored else reader
+    is_here = isinstance(place(location), LocalPlace)
+    return StoredNpzReader(location, options) if is_here and reader.has_stored_images() else reader
 
 
 class _Stream:

@@ -5,8 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
-from typing import cast
+from typing import NamedTuple, cast
 
 import numpy as np
 import pyarrow as pa
@@ -17,6 +16,7 @@ from numpy.typing import NDArray
 from app.jobs.params import Parquet, ParquetFile
 from models_store.rows import RowSet
 from workers.data.images import Decoder
+from workers.data.place import Place, place
 from workers.data.reader import (
     NO_LABEL,
     BadFormat,
@@ -36,7 +36,7 @@ _READ_BYTES = 1024 * 1024  # of a column that are read ahead; else a row group's
 class _Part:
     """One file: where it is, the ordinal of its first row, how many rows are taken, and their split."""
 
-    path: Path
+    path: str  # in the location
     first: int
     count: int
     split: str | None
@@ -48,8 +48,11 @@ class ParquetReader:
     def __init__(self, location: str, options: Parquet) -> None:
         self._options = options
         self._decoder = Decoder(resize=options.resize, channels=options.channels)
-        self._parts = _parts(Path(location), options)
-        self.class_names = options.class_names or _named_classes(self._parts[0].path, options.label_column)
+        self._place = place(location)
+        self._parts = _parts(self._place, options)
+        self.class_names = options.class_names or _named_classes(
+            self._place, self._parts[0].path, options.label_column
+        )
 
     @property
     def count(self) -> int:
@@ -73,7 +76,7 @@ class ParquetReader:
 
     def _chunks_of(self, part: _Part, wanted: RowSet | None) -> Iterator[Chunk]:
         """The part's rows, skipping row groups that hold no wanted one."""
-        with pq.ParquetFile(part.path, buffer_size=_READ_BYTES) as file:
+        with self._place.open(part.path) as source, pq.ParquetFile(source, buffer_size=_READ_BYTES) as file:
             start = part.first
             for group in range(file.num_row_groups):
                 size = file.metadata.row_group(group).num_rows
@@ -125,48 +128,50 @@ def _columns(names: Parquet) -> list[str]:
     return list(dict.fromkeys(name for name in all_names if name is not None))
 
 
-def _parts(location: Path, options: Parquet) -> list[_Part]:
+def _parts(at: Place, options: Parquet) -> list[_Part]:
     """The files of the data set and their row counts. Raises DataMissing or BadFormat for all bad files."""
-    chosen = _chosen_files(location, options.files)
     faults, parts, first = [], [], 0
-    for number, (path, choice) in enumerate(chosen, start=1):
+    for number, choice in enumerate(_chosen_files(at, options.files), start=1):
         try:
-            count = min(_row_count(path, options), choice.limit or 2**63)
+            count = min(_row_count(at, choice.path, options), choice.limit or 2**63)
+        except DataMissing:
+            raise DataMissing(f"file {number} of the data set is not in the folder at the location") from None
         except BadFormat as fault:
             faults.append(f"file {number}: {fault}")
         else:
-            parts.append(_Part(path, first, count, choice.split))
+            parts.append(_Part(choice.path, first, count, choice.split))
             first += count
     if faults:
         raise BadFormat("; ".join(faults))
     return parts
 
 
-def _chosen_files(location: Path, files: tuple[ParquetFile, ...]) -> list[tuple[Path, ParquetFile]]:
-    if location.is_file() and not files:
-        return [(location, ParquetFile(path=location.name))]
-    if not location.is_dir():
+class _Choice(NamedTuple):
+    """A file to read; the path of the location itself is empty."""
+
+    path: str
+    split: str | None = None
+    limit: int | None = None
+
+
+def _chosen_files(at: Place, files: tuple[ParquetFile, ...]) -> list[_Choice]:
+    if not files and at.has():
+        return [_Choice("")]
+    if not at.is_folder():
         raise DataMissing(
             "there is no folder at the location" if files else "there is nothing at the location"
         )
-    listed = files or tuple(ParquetFile(path=path.name) for path in sorted(location.glob("*.parquet")))
+    listed = [_Choice(file.path, file.split, file.limit) for file in files]
+    listed = listed or [_Choice(name) for name in at.names(".parquet")]
     if not listed:
         raise DataMissing("the folder at the location holds no .parquet file")
-    return [(_inside(location, number, choice), choice) for number, choice in enumerate(listed, start=1)]
+    return listed
 
 
-def _inside(folder: Path, number: int, choice: ParquetFile) -> Path:
-    """The file's real path, which no symbolic link may lead out of the folder."""
-    path = (folder / choice.path).resolve()
-    if not path.is_relative_to(folder.resolve()) or not path.is_file():
-        raise DataMissing(f"file {number} of the data set is not in the folder at the location")
-    return path
-
-
-def _row_count(path: Path, options: Parquet) -> int:
-    """How many rows the file has, once it is known to have the columns. Raises BadFormat."""
+def _row_count(at: Place, path: str, options: Parquet) -> int:
+    """How many rows the file has, once it is known to have the columns. Raises DataMissing or BadFormat."""
     try:
-        with pq.ParquetFile(path) as file:
+        with at.open(path) as source, pq.ParquetFile(source) as file:
             schema, count = file.schema_arrow, file.metadata.num_rows
     except (pa.ArrowException, OSError):
         raise BadFormat("it is not a parquet file") from None
@@ -184,9 +189,10 @@ def _holds_images(kind: pa.DataType) -> bool:
     return bool(pa.types.is_binary(kind) or pa.types.is_large_binary(kind))
 
 
-def _named_classes(path: Path, label_column: str) -> tuple[str, ...]:
+def _named_classes(at: Place, path: str, label_column: str) -> tuple[str, ...]:
     """The class names that a Hugging Face data set keeps in its schema's metadata, if it does."""
-    metadata = (pq.read_schema(path).metadata or {}).get(b"huggingface", b"{}")
+    with at.open(path) as source:
+        metadata = (pq.read_schema(source).metadata or {}).get(b"huggingface", b"{}")
     try:
         names = json.loads(metadata)["info"]["features"][label_column]["names"]
     except (ValueError, KeyError, TypeError):

@@ -32,10 +32,10 @@ class Place(Protocol):
         """Whether this is a file that can be read."""
 
     def names(self, suffix: str) -> list[str]:
-        """The names of the files directly in the location that end so, in the order of their names."""
+        """The names directly in the location, which is a folder, that end so, in their order."""
 
     def files(self, suffixes: frozenset[str]) -> Iterator[str]:
-        """Every file below the location with one of these suffixes, in the order of the paths' bytes.
+        """Every file below the location, a folder, with one of these suffixes, in the order of the bytes.
 
         Suffixes are compared in lower case. What begins with a dot is left out, folder or file. A link counts
         as what it leads to inside the location; one with a wanted suffix that leads out of it, or nowhere, is
@@ -58,14 +58,18 @@ def place(location: str) -> Place:
 
 
 class LocalPlace:
-    """A folder or file of this machine."""
+    """A folder or file of this machine.
+
+    The location is a real path, as it was when it was found to be inside the operator's roots. If a link lies
+    on it now, there is nothing.
+    """
 
     def __init__(self, location: str) -> None:
-        self._root = os.path.realpath(location)
+        self._root = os.path.abspath(location)  # noqa: PTH100 - nothing is resolved
         self._below = self._root.rstrip("/") + "/"
 
     def is_folder(self) -> bool:
-        return Path(self._root).is_dir()
+        return os.path.realpath(self._root) == self._root and Path(self._root).is_dir()
 
     def has(self, path: str = "") -> bool:
         try:
@@ -75,10 +79,7 @@ class LocalPlace:
         return True
 
     def names(self, suffix: str) -> list[str]:
-        try:
-            return sorted(path.name for path in Path(self._root).iterdir() if path.name.endswith(suffix))
-        except OSError:
-            raise _missing() from None
+        return sorted(path.name for path in Path(self._root).iterdir() if path.name.endswith(suffix))
 
     def files(self, suffixes: frozenset[str]) -> Iterator[str]:
         return walk(self._root, suffixes)
