@@ -14,6 +14,7 @@ from app.callers.router import router as keys
 from app.config import settings
 from app.datasets.router import router as datasets
 from app.db import transaction
+from app.deletions.router import models as retirement
 from app.deletions.router import router as deletions
 from app.deps import Db
 from app.jobs.router import router as jobs
@@ -57,7 +58,7 @@ def create_app() -> FastAPI:
         "/v1/weights/": config.max_weights_bytes,
     }
     app.add_middleware(BodyLimit, most_bytes=config.max_body_bytes, by_path=uploads)
-    for router in (deletions, models, weights, datasets, jobs, reports, keys):
+    for router in (deletions, models, retirement, weights, datasets, jobs, reports, keys):
         app.include_router(router)
     _add_operations(app)
     return app

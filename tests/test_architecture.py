@@ -53,7 +53,7 @@ _HTTP_HELPERS = {"app.callers.auth", "app.callers.idempotency"}
 _COMPUTATION = {
     "monitor": set[str](),
     "spec": set[str](),
-    "nets": set[str](),
+    "nets": {"spec"},
     "audit": set[str](),
     "data": {"monitor"},
     "training": {"data", "monitor", "nets", "spec"},
@@ -66,6 +66,7 @@ _AROUND_IT = {
     "reporting": {"monitor"},
     "assemble": {"spec"},
     "ingest": {"data", "monitor"},
+    "validate": {"assemble", "monitor", "pipeline", "spec"},
     "run": {
         "assemble",
         "data",
@@ -76,6 +77,8 @@ _AROUND_IT = {
         "spec",
         "tasks",
         "training",
+        "nets",
+        "validate",
     },
 }
 

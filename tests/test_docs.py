@@ -20,6 +20,7 @@ from app.callers.router import router as keys
 from app.callers.service import Scope
 from app.config import Settings
 from app.datasets.router import router as datasets
+from app.deletions.router import models as retirement
 from app.deletions.router import router as deletions
 from app.errors import Problem
 from app.jobs import params
@@ -27,6 +28,7 @@ from app.jobs.policies import Policy, Thresholds
 from app.jobs.router import router as jobs
 from app.main import create_app
 from app.registry.router import router as models
+from app.registry.router import weights
 from app.reports.router import router as reports
 from app.tables import DatasetVersion, DeletionRequest, Job, ModelVersion, Target, WebhookDelivery
 
@@ -244,7 +246,7 @@ def test_operations_are_listed() -> None:
     """Every operation of the API is in the table, with its path and the scope it demands."""
     guarded = {
         str(route.operation_id): _scope(route)
-        for router in (keys, datasets, deletions, jobs, models, reports)
+        for router in (keys, datasets, deletions, jobs, models, retirement, weights, reports)
         for route in router.routes
         if isinstance(route, APIRoute)
     }

@@ -29,7 +29,11 @@ class NewDataset(BaseModel):
     )
     name: Name
     reader: str = Field(max_length=50, description="One of /v1/readers.")
-    location: str = Field(default="", max_length=4096, description="A path inside EXPUNGE_DATA_ROOTS, or a URL below EXPUNGE_DATA_URLS.")
+    location: str = Field(
+        default="",
+        max_length=4096,
+        description="A path inside EXPUNGE_DATA_ROOTS, or a URL below EXPUNGE_DATA_URLS.",
+    )
     options: dict[str, Any] = Field(default_factory=dict, description="The reader's own options.")
     shares: RoleShares = Field(default_factory=RoleShares)
     seed: int = Field(default=0, ge=0, lt=2**63, description="Decides which rows are kept out of training.")

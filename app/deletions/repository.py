@@ -62,6 +62,13 @@ def open_targets(session: Session, model_id: uuid.UUID) -> Sequence[Target]:
     return session.scalars(query).all()
 
 
+def unfinished_targets(session: Session, model_id: uuid.UUID) -> Sequence[Target]:
+    """What the model was still to forget, locked; also what failed, which could be tried again."""
+    done = [state for state in TERMINAL if state is not TargetState.FAILED]
+    query = select(Target).where(Target.model_id == model_id, Target.state.not_in(done))
+    return session.scalars(query.order_by(Target.id).with_for_update()).all()
+
+
 def requests_of(session: Session, targets: Sequence[Target]) -> Sequence[DeletionRequest]:
     """The requests that these targets belong to, locked in one order everywhere."""
     ids = sorted({target.request_id for target in targets})

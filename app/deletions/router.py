@@ -13,6 +13,7 @@ from sqlalchemy.orm import Session
 from app.callers.auth import require, require_for_upload
 from app.callers.idempotency import Answer, IdempotencyHeader, once
 from app.callers.service import Caller, Scope
+from app.datasets.schemas import Name
 from app.deletions import previews, service
 from app.deletions.lists import MEDIA_TYPES, ItemList
 from app.deletions.schemas import (
@@ -28,12 +29,16 @@ from app.deletions.schemas import (
 from app.deps import Begin, Db, Paging
 from app.errors import Faults, UnsupportedMediaType, documented, documented_with_body
 from app.jobs.schemas import Reason
+from app.registry import service as registry
+from app.registry import views
+from app.registry.schemas import ModelView
 from app.tables import DeletionRequest, ItemResult
 from app.uploads import received
 
 router = APIRouter(
     prefix="/v1/deletion-requests", tags=["deletion requests"], responses=documented(401, 403, 422)
 )
+models = APIRouter(prefix="/v1/models", tags=["models"], responses=documented(401, 403, 422))
 _LIST_BODY = {
     "required": True,
     "content": {
@@ -197,3 +202,17 @@ def retry(request_id: uuid.UUID, body: Reason, session: Db, caller: Writer) -> R
     """Try the models that failed once more."""
     request = service.retry(session, request_id, body.reason, actor=caller.actor)
     return service.view(session, [request])[0]
+
+
+@models.post("/{name}/retire", operation_id="retire_model", responses=documented_with_body(404, 409))
+def retire_model(
+    name: Name,
+    body: Reason,
+    session: Db,
+    caller: Annotated[Caller, Depends(require(Scope.MODELS_WRITE))],
+) -> ModelView:
+    """Retire a model: its aliases go, its jobs are cancelled, and it has nothing left to forget."""
+    model = registry.get(session, name)
+    service.retire_model(session, model, body.reason, actor=caller.actor)
+    session.flush()
+    return views.view(session, model)

@@ -26,6 +26,7 @@ from app.registry import service as registry
 from app.tables import (
     DeletionRequest,
     ItemResult,
+    Model,
     RequestState,
     Target,
     TargetState,
@@ -266,6 +267,17 @@ def _drop(session: Session, request_id: uuid.UUID, how: str, actor: str) -> Dele
             target.retire(f"the request was {how}", actor=actor)
     tombstones.lift(session, request_id)
     return request
+
+
+def retire_model(session: Session, model: Model, reason: str, *, actor: str) -> None:
+    """Retire a model: nothing is left to be forgotten by it. Raises Conflict if it was retired before."""
+    registry.lock_aliases(session)
+    registry.retire(session, model, actor=actor, reason=reason)
+    targets = repository.unfinished_targets(session, model.id)
+    for target in targets:
+        target.retire("the model was retired", actor=actor)
+        target.finished_at = datetime.now(UTC)
+    finish_requests(session, targets, actor=actor)
 
 
 def retry(session: Session, request_id: uuid.UUID, reason: str, *, actor: str) -> DeletionRequest:

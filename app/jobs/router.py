@@ -6,14 +6,22 @@ import uuid
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Request, Response
-from pydantic import BaseModel
+from pydantic import BaseModel, Field
 
 from app.callers.auth import require
 from app.callers.service import Caller, Scope
+from app.config import settings
 from app.deps import Db, Paging
 from app.errors import documented, documented_with_body
 from app.jobs import service
-from app.jobs.params import METHODS, method_schema
+from app.jobs.params import (
+    METHODS,
+    READERS,
+    TORCHVISION_CLASSIFIERS,
+    architecture_schema,
+    method_schema,
+    reader_schema,
+)
 from app.jobs.schemas import JobView, Reason
 from app.tables import Job, JobState
 
@@ -77,6 +85,47 @@ def list_methods(_caller: Reader) -> list[Method]:
         )
         for name, info in METHODS.items()
     ]
+
+
+class ReaderDescription(BaseModel):
+    """A reader of data sets."""
+
+    name: str
+    summary: str
+    needs_location: bool
+    options: dict[str, Any] = Field(description="JSON schema.")
+
+
+class ArchitectureDescription(BaseModel):
+    """How a network is named."""
+
+    parameters: dict[str, Any] = Field(description="JSON schema.")
+    torchvision: list[str] = Field(description="The names of torchvision's classifiers.")
+    plugins: list[str] = Field(description="The names that the operator has approved.")
+
+
+@router.get("/readers", operation_id="list_readers")
+def list_readers(_caller: Reader) -> list[ReaderDescription]:
+    """Every reader of data sets with the JSON schema of its options."""
+    return [
+        ReaderDescription(
+            name=name,
+            summary=info.summary,
+            needs_location=info.needs_location,
+            options=reader_schema(name),
+        )
+        for name, info in READERS.items()
+    ]
+
+
+@router.get("/architectures", operation_id="list_architectures")
+def list_architectures(_caller: Reader) -> ArchitectureDescription:
+    """Every network that can be trained here or uploaded."""
+    return ArchitectureDescription(
+        parameters=architecture_schema(),
+        torchvision=list(TORCHVISION_CLASSIFIERS),
+        plugins=list(settings().network_plugins),
+    )
 
 
 def _view(session: Db, job: Job) -> JobView:

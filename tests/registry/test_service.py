@@ -14,7 +14,7 @@ from sqlalchemy.orm import Session
 from app.datasets import service as datasets
 from app.db import transaction
 from app.errors import Conflict, Invalid, NotFound
-from app.registry import service
+from app.registry import service, views
 from app.registry.schemas import NewModel, Training
 from app.reports import publisher
 from app.tables import Alias, JobKind, JobState, ModelVersion, VersionState
@@ -289,7 +289,7 @@ def test_a_version_is_shown_with_its_rows_and_aliases(world: World) -> None:
     world.dataset()
     version = world.trained()
     _move(world, version, "stable")
-    (shown,) = service.view_versions(world.session, [version])
+    (shown,) = views.view_versions(world.session, [version])
     assert (shown.rows, shown.aliases, shown.origin) == (len(TRAIN), ["production", "stable"], "trained")
 
 
@@ -297,6 +297,6 @@ def test_a_model_is_shown_with_what_its_aliases_name(world: World) -> None:
     """A reader sees the numbers of the versions in use."""
     world.dataset()
     version = world.trained()
-    shown = service.view(world.session, service.get(world.session, "net"))
+    shown = views.view(world.session, service.get(world.session, "net"))
     assert shown.aliases == {"production": version.number}
     assert shown.policy.number == 1
