@@ -231,7 +231,7 @@ def copy_version(service: Service, trained: dict[str, Any], name: str, dataset: 
             job=job,
             parent=None,
             dataset_version_id=session.get_one(DatasetVersion, uuid.UUID(dataset_id)).id,
-            rows_digest=source.rows_digest,
+            rows_digest=source.rows_digest or "",
             architecture=source.architecture,
             recipe=source.recipe,
             weights=source.weights or "",
