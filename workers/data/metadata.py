@@ -7,7 +7,7 @@ import io
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, TextIO
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -54,31 +54,38 @@ def read_metadata(place: Place, path: str) -> Metadata:
 
 
 def _csv(file: BinaryIO) -> Iterator[Mapping[str, Any]]:
-    lines = csv.reader(_lines(file), strict=True)
-    try:
-        names = next(lines, [])
-        if names.count("file") != 1:
-            raise BadFormat("the metadata file has not exactly one column file")
-        for cells in lines:
-            if len(cells) > len(names):
-                raise BadFormat(f"the metadata file's line {lines.line_num} has more cells than the first")
-            if cells:
-                yield dict(zip(names, cells, strict=False))
-    except csv.Error:
-        raise BadFormat(f"the metadata file's line {lines.line_num} is not CSV") from None
+    with _decoded(file) as text:
+        lines = csv.reader(_lines(text), strict=True)
+        try:
+            names = next(lines, [])
+            if names.count("file") != 1:
+                raise BadFormat("the metadata file has not exactly one column file")
+            for cells in lines:
+                if len(cells) > len(names):
+                    raise BadFormat(
+                        f"the metadata file's line {lines.line_num} has more cells than the first"
+                    )
+                if cells:
+                    yield dict(zip(names, cells, strict=False))
+        except csv.Error:
+            raise BadFormat(f"the metadata file's line {lines.line_num} is not CSV") from None
 
 
 def _json_lines(file: BinaryIO) -> Iterator[Mapping[str, Any]]:
-    for number, line in enumerate(_lines(file), start=1):
-        if not line.strip():
-            continue
-        try:
-            row = json.loads(line)
-        except (ValueError, RecursionError):
-            raise BadFormat(f"the metadata file's line {number} is not JSON") from None
-        if not isinstance(row, dict) or "file" not in row:
-            raise BadFormat(f"the metadata file's line {number} is not an object with a member file")
-        yield row
+    with _decoded(file) as text:
+        for number, line in enumerate(_lines(text), start=1):
+            if line.strip():
+                yield _json_object(line, number)
+
+
+def _json_object(line: str, number: int) -> Mapping[str, Any]:
+    try:
+        row = json.loads(line)
+    except (ValueError, RecursionError):
+        raise BadFormat(f"the metadata file's line {number} is not JSON") from None
+    if not isinstance(row, dict) or "file" not in row:
+        raise BadFormat(f"the metadata file's line {number} is not an object with a member file")
+    return row
 
 
 def _parquet(file: BinaryIO) -> Iterator[Mapping[str, Any]]:
@@ -96,9 +103,12 @@ def _parquet(file: BinaryIO) -> Iterator[Mapping[str, Any]]:
 _FORMATS = {"csv": _csv, "jsonl": _json_lines, "parquet": _parquet}
 
 
-def _lines(file: BinaryIO) -> Iterator[str]:
-    """The lines of a text in UTF-8, with or without a byte order mark."""
-    text = io.TextIOWrapper(file, encoding="utf-8-sig", newline="")
+def _decoded(file: BinaryIO) -> TextIO:
+    """The file as UTF-8, with or without a byte order mark."""
+    return io.TextIOWrapper(file, encoding="utf-8-sig", newline="")
+
+
+def _lines(text: TextIO) -> Iterator[str]:
     number = 0
     try:
         while line := text.readline(_LONGEST_LINE):

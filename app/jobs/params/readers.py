@@ -17,8 +17,17 @@ Split = Literal["train", "validation", "holdout", "test"]
 
 ColumnName = Annotated[Text, Field(min_length=1, max_length=200)]
 
+
+def _differ(names: tuple[str, ...]) -> tuple[str, ...]:
+    if len(set(names)) < len(names):
+        raise ValueError("must be different names")
+    return names
+
+
 ClassNames = Annotated[
-    tuple[Annotated[Text, Field(min_length=1, max_length=200)], ...], Field(max_length=10_000)
+    tuple[Annotated[Text, Field(min_length=1, max_length=200)], ...],
+    Field(max_length=10_000),
+    AfterValidator(_differ),
 ]
 
 
