@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import asdict
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,7 @@ from workers.monitor import Monitor
 from workers.spec import Fault, ValidateSpec, Version
 
 _HEADING = "sample_id"  # may stand in the first line of a file of IDs
+_BATCH = 5_000  # lines held at a time
 _LONGEST_LINE = 4096
 _MOST_LINES = 20  # with faults, named one by one
 
@@ -87,7 +89,8 @@ def _rows_of_file(session: Session, dataset: DatasetVersion, location: str) -> R
         with path.open(encoding="utf-8-sig") as lines:
             names = (Named(number, None, name, None) for number, name in _ids(lines))
             matches = Matches(session)
-            matches.add(names)
+            while batch := list(islice(names, _BATCH)):
+                matches.add(batch)
     except (OSError, UnicodeDecodeError, ValueError):
         raise _WrongRows("the file of sample IDs cannot be read as UTF-8 text") from None
     matches.find_in([(dataset.id, dataset.dataset_id)])

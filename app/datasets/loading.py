@@ -22,7 +22,7 @@ from sqlalchemy.orm import Session
 
 from app.datasets import rows as row_sets
 from app.datasets import tombstones
-from app.datasets.matching import driver
+from app.datasets.copying import NULL, copy_in, driver
 from app.pseudonyms import Pseudonyms
 from app.tables import Dataset, DatasetVersion, Tombstone
 from models_store.rows import RowSet
@@ -34,10 +34,6 @@ _SETTINGS = {
     "max_parallel_maintenance_workers": "2",
 }
 
-# PostgreSQL's binary COPY format: a header, tuples of (length, value), an end (manual, "COPY").
-_COPY_HEADER = b"PGCOPY\n\xff\r\n\0" + bytes(8)
-_COPY_END = b"\xff\xff"
-_NULL = b"\xff\xff\xff\xff"
 _ROW_HEAD = Struct("!hi16siii")  # 6 columns, data set version, ordinal, length of the sample ID
 _ROW_TAIL = Struct("!ihi32s")  # label, content hash
 _KEY = Struct("!i32s")  # subject key
@@ -101,12 +97,8 @@ class Loading:
                 f"CREATE TABLE {self._table} (LIKE samples INCLUDING DEFAULTS,"
                 f" CHECK (dataset_version_id = '{self._version_id}'))"  # attaching need not look at the rows
             )
-            columns = "dataset_version_id, ordinal, sample_id, label, content_hash, subject_key"
-            with cursor.copy(f"COPY {self._table} ({columns}) FROM STDIN (FORMAT BINARY, FREEZE)") as copy:
-                copy.write(_COPY_HEADER)
-                for block in blocks:
-                    copy.write(self._encoded(block))
-                copy.write(_COPY_END)
+        columns = "dataset_version_id, ordinal, sample_id, label, content_hash, subject_key"
+        copy_in(self._session, self._table, columns, map(self._encoded, blocks), options=", FREEZE")
 
     def index(self) -> Repeats:
         """Index the table as `samples` is indexed, unless sample IDs are repeated: then say where."""
@@ -159,7 +151,7 @@ class Loading:
                 _ROW_HEAD.pack(6, 16, version, 4, ordinal, len(name)),
                 name,
                 _ROW_TAIL.pack(2, label, 32, content_hash),
-                _NULL if key is None else _KEY.pack(32, key),
+                NULL if key is None else _KEY.pack(32, key),
             )
         return b"".join(pieces)
 
@@ -200,17 +192,13 @@ class Loading:
                 select(Tombstone.request_id).where(Tombstone.request_id == any_(requests)).distinct()
             )
         )
-        with (
-            self._driver.cursor() as cursor,
-            cursor.copy(
-                "COPY tombstoned_rows (dataset_version_id, ordinal, request_id) FROM STDIN (FORMAT BINARY)"
-            ) as copy,
-        ):
-            copy.write(_COPY_HEADER)
-            for ordinal, request_id in self._covered:
-                if request_id in standing:
-                    copy.write(_COVERED.pack(3, 16, self._version_id.bytes, 4, ordinal, 16, request_id.bytes))
-            copy.write(_COPY_END)
+        version = self._version_id.bytes
+        rows = (
+            _COVERED.pack(3, 16, version, 4, ordinal, 16, request_id.bytes)
+            for ordinal, request_id in self._covered
+            if request_id in standing
+        )
+        copy_in(self._session, "tombstoned_rows", "dataset_version_id, ordinal, request_id", rows)
 
     def _execute(self, statement: str) -> None:
         self._driver.execute(statement)

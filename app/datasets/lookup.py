@@ -16,8 +16,7 @@ from app.tables import DatasetVersion
 
 _FOUND = """
     SELECT m.sample_id, m.ordinal, s.label, m.content_hash,
-           EXISTS (SELECT FROM tombstoned_rows t
-                   WHERE t.dataset_version_id = s.dataset_version_id AND t.ordinal = s.ordinal)
+           s.ordinal IN (SELECT ordinal FROM tombstoned_rows WHERE dataset_version_id = :version)
     FROM (SELECT DISTINCT ordinal, sample_id, content_hash FROM matched_rows
           WHERE dataset_version_id = :version) m
     JOIN samples s ON s.dataset_version_id = CAST(:version AS uuid) AND s.ordinal = m.ordinal
@@ -30,10 +29,10 @@ def look_up(session: Session, name: str, wanted: Lookup) -> LookupResult:
     """What the data set's versions in force hold of these samples and people. Raises NotFound."""
     dataset_id = datasets.id_of(session, name)
     matches = Matches(session)
-    matches.add(_names(wanted))
+    matches.add(list(_names(wanted)))
     matches.find([dataset_id])
     found: list[SampleView] = []
-    for version_id in matches.version_ids():
+    for version_id in matches.homes:
         version = datasets.get_version(session, version_id)
         if wanted.dataset_version in (None, version.number):
             found += _views(session, version)

@@ -7,13 +7,14 @@ holds neither. Both tables are empty again after the transaction.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from struct import Struct
 from typing import Any, NamedTuple
 
-from psycopg import Connection
 from sqlalchemy import select, text
 from sqlalchemy.orm import Session
 
+from app.datasets.copying import copy_in, field
 from app.tables import DatasetState, DatasetVersion
 from models_store.rows import RowSet
 
@@ -30,7 +31,13 @@ _MATCHED_ROWS = """
         sample_id text COLLATE "C" NOT NULL, content_hash bytea NOT NULL, subject_key bytea
     ) ON COMMIT DELETE ROWS
 """
-_EMPTY = (_NAMED_ITEMS, _MATCHED_ROWS, "DELETE FROM named_items", "DELETE FROM matched_rows")
+_EMPTY = (
+    "SET LOCAL work_mem = '128MB'",  # a million names are sorted and grouped in memory
+    _NAMED_ITEMS,
+    _MATCHED_ROWS,
+    "DELETE FROM named_items",
+    "DELETE FROM matched_rows",
+)
 _MATCH = """
     INSERT INTO matched_rows
     SELECT i.position, CAST(:dataset AS uuid), s.dataset_version_id, s.ordinal, s.sample_id, s.content_hash,
@@ -56,6 +63,7 @@ _UNMATCHED = """
     SELECT i.place, count(*) OVER () FROM named_items i
     WHERE NOT EXISTS (SELECT FROM matched_rows m WHERE m.position = i.leader)
 """
+_NUMBERS = Struct("!hiiiiii")  # 6 columns; position, leader and place
 _ANALYZE_FROM = 1000  # names; fewer are found quickly by any plan
 
 
@@ -71,30 +79,38 @@ class Named(NamedTuple):
     subject_key: bytes | None
 
 
+def _packed(names: Sequence[Named], start: int) -> Iterator[bytes]:
+    """The names as rows of `named_items`, numbered from `start`."""
+    homes = {home: field(home.bytes if home is not None else None) for home in {name[1] for name in names}}
+    for position, (place, home, sample_id, subject_key) in enumerate(names, start):
+        yield _NUMBERS.pack(6, 4, position, 4, position, 4, place)
+        yield homes[home]
+        yield field(sample_id.encode() if sample_id is not None else None)
+        yield field(subject_key)
+
+
 class Matches:
     """Names, in the order given, and the rows found for each. One at a time in a session."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
         self.count = 0
+        self.homes: dict[
+            uuid.UUID, uuid.UUID
+        ] = {}  # the data set of each version in which there was something
         self._anywhere = self._subjects = self._samples = 0
         for statement in _EMPTY:
             session.execute(text(statement))
 
-    def add(self, names: Iterable[Named]) -> None:
+    def add(self, names: Sequence[Named]) -> None:
         """Add names to be found."""
         columns = "position, leader, place, dataset_id, sample_id, subject_key"
-        with (
-            driver(self._session).cursor() as cursor,
-            cursor.copy(f"COPY named_items ({columns}) FROM STDIN (FORMAT BINARY)") as copy,
-        ):
-            copy.set_types(["int4", "int4", "int4", "uuid", "text", "bytea"])
-            for name in names:
-                copy.write_row((self.count, self.count, *name))
-                self.count += 1
-                self._anywhere += name.dataset_id is None
-                self._samples += name.sample_id is not None
-                self._subjects += name.sample_id is None
+        start, self.count = self.count, self.count + len(names)
+        self._anywhere += sum(name.dataset_id is None for name in names)
+        samples = sum(name.sample_id is not None for name in names)
+        self._samples += samples
+        self._subjects += len(names) - samples
+        copy_in(self._session, "named_items", columns, [b"".join(_packed(names, start))])
 
     @property
     def has_homeless(self) -> bool:
@@ -113,13 +129,20 @@ class Matches:
             self._session.execute(text("ANALYZE named_items"))
         found = 0
         for version_id, dataset_id in versions:
-            where = {"version": version_id, "dataset": dataset_id}
-            for column, wanted in (("sample_id", self._samples), ("subject_key", self._subjects)):
-                if wanted:
-                    result: Any = self._session.execute(text(_MATCH.format(column=column)), where)
-                    found += result.rowcount
+            rows = self._find_in(version_id, dataset_id)
+            if rows:
+                self.homes[version_id] = dataset_id
+            found += rows
         if found >= _ANALYZE_FROM:
             self._session.execute(text("ANALYZE matched_rows"))
+        return found
+
+    def _find_in(self, version_id: uuid.UUID, dataset_id: uuid.UUID) -> int:
+        where, found = {"version": version_id, "dataset": dataset_id}, 0
+        for column, wanted in (("sample_id", self._samples), ("subject_key", self._subjects)):
+            if wanted:
+                result: Any = self._session.execute(text(_MATCH.format(column=column)), where)
+                found += result.rowcount
         return found
 
     def _versions(self, dataset_ids: Iterable[uuid.UUID]) -> list[tuple[uuid.UUID, uuid.UUID]]:
@@ -145,11 +168,6 @@ class Matches:
         rows = self._session.execute(text(f"{query} ORDER BY place LIMIT {limit}")).all()
         return (rows[0][1] if rows else 0), [place for place, _ in rows]
 
-    def version_ids(self) -> list[uuid.UUID]:
-        """The data set versions in which something was found."""
-        query = text("SELECT DISTINCT dataset_version_id FROM matched_rows ORDER BY 1")
-        return list(self._session.scalars(query))
-
     def rows_of(self, version_id: uuid.UUID) -> RowSet:
         """The rows found in one data set version."""
         query = text("SELECT ordinal FROM matched_rows WHERE dataset_version_id = :version")
@@ -163,11 +181,3 @@ class Matches:
         )
         rows = self._session.execute(text(query), {"places": places})
         return ((place, "sample_id" if is_sample else "subject") for place, is_sample in rows)
-
-
-def driver(session: Session) -> Connection[Any]:
-    """The psycopg connection beneath the session, for COPY."""
-    found = session.connection().connection.dbapi_connection
-    if not isinstance(found, Connection):
-        raise TypeError("the database driver is psycopg")
-    return found

@@ -42,6 +42,15 @@ def tombstoned(session: Session, version_id: uuid.UUID) -> RowSet:
     return RowSet.of(session.scalars(query.execution_options(yield_per=10_000)))
 
 
+def covers_any(session: Session, request_id: uuid.UUID, version_id: uuid.UUID, rows: RowSet) -> bool:
+    """Whether a request covers any of these rows; mostly the first one that is looked at is among them."""
+    query = select(TombstonedRow.ordinal).where(
+        TombstonedRow.request_id == request_id, TombstonedRow.dataset_version_id == version_id
+    )
+    with session.execute(query, execution_options={"yield_per": 1_000}) as found:
+        return any(ordinal in rows for ordinal in found.scalars())
+
+
 def of_request(session: Session, request_id: uuid.UUID) -> dict[uuid.UUID, RowSet]:
     """The rows that one request asks to have forgotten, by data set version."""
     covered = TombstonedRow.request_id == request_id

@@ -3,70 +3,80 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterable, Iterator
-from itertools import count
+from collections.abc import Iterator, Sequence
+from struct import Struct
 from typing import Any, NamedTuple
 
 from sqlalchemy import and_, delete, or_, select, text
 from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.orm import Session, aliased
 
-from app.datasets.matching import driver
+from app.datasets.copying import copy_in, driver, field
+from app.datasets.matching import Matches
 from app.pseudonyms import Pseudonyms
 from app.tables import Dataset, Sample, Tombstone, TombstonedRow
 
 _BATCH = 5_000
 _NOBODY = frozenset[uuid.UUID]()
-_SAMPLES = "SELECT DISTINCT dataset_id, sample_id, content_hash FROM matched_rows"
-_SUBJECTS = "SELECT DISTINCT dataset_id, subject_key FROM matched_rows WHERE subject_key IS NOT NULL"
+_SAMPLES = "SELECT DISTINCT sample_id, content_hash FROM matched_rows WHERE dataset_id = %s"
+_SUBJECTS = "SELECT DISTINCT subject_key FROM matched_rows WHERE dataset_id = %s AND subject_key IS NOT NULL"
+_HEAD = Struct("!hi16siii16s")  # 7 columns; request, number, data set
+# A version at a time, and in the order of its rows: sorting their numbers is quick, and so is a sorted index.
 _COVER = """
-    INSERT INTO tombstoned_rows (dataset_version_id, ordinal, request_id)
-    SELECT DISTINCT dataset_version_id, ordinal, CAST(:request AS uuid) FROM matched_rows ORDER BY 1, 2
+    INSERT INTO tombstoned_rows (dataset_version_id, request_id, ordinal)
+    SELECT CAST(:version AS uuid), CAST(:request AS uuid), ordinal FROM matched_rows
+    WHERE dataset_version_id = :version GROUP BY ordinal ORDER BY ordinal
 """
 
 
-def bury(session: Session, request_id: uuid.UUID, names: Pseudonyms) -> None:
-    """Bar the samples that were matched last (app.datasets.matching) from training, for this request.
+def bury(session: Session, matches: Matches, request_id: uuid.UUID, names: Pseudonyms) -> None:
+    """Bar the samples that were matched from training, for this request.
 
     Each sample is marked by ID and content; each subject that was named also by itself, so that what data
     will hold about them later is barred too. Versions may differ in a sample's content: both are marked.
     """
-    numbers = count()
-    for rows in _fetched(session, _SAMPLES):
-        _write(
-            session,
-            (
-                (request_id, next(numbers), home, names.sample(home, sample), None, names.content(content))
-                for home, sample, content in rows
-            ),
-            names.key_id,
-        )
-    for rows in _fetched(session, _SUBJECTS):
-        _write(
-            session,
-            ((request_id, next(numbers), home, None, bytes(subject), None) for home, subject in rows),
-            names.key_id,
-        )
-    session.execute(text(_COVER), {"request": request_id})
+    writer = _Writer(session, request_id, field(names.key_id.encode()))
+    for home in set(matches.homes.values()):
+        for rows in _fetched(session, _SAMPLES, home):
+            writer.write(
+                home,
+                [
+                    (names.sample(home, sample_id), None, names.content(content))
+                    for sample_id, content in rows
+                ],
+            )
+        for rows in _fetched(session, _SUBJECTS, home):
+            writer.write(home, [(None, subject, None) for (subject,) in rows])
+    for version_id in matches.homes:
+        session.execute(text(_COVER), {"request": request_id, "version": version_id})
 
 
-def _fetched(session: Session, query: str) -> Iterator[list[Any]]:
+def _fetched(session: Session, query: str, home: uuid.UUID) -> Iterator[list[Any]]:
     """The rows of a query in batches, through a cursor of the server, so that few are here at a time."""
     with driver(session).cursor(name="tombstones", binary=True) as cursor:
-        cursor.execute(query)
+        cursor.execute(query, [home])
         while rows := cursor.fetchmany(_BATCH):
             yield rows
 
 
-def _write(session: Session, marks: Iterable[tuple[Any, ...]], key_id: str) -> None:
-    columns = "request_id, number, dataset_id, sample_key, subject_key, content_key, key_id"
-    with (
-        driver(session).cursor() as cursor,
-        cursor.copy(f"COPY tombstones ({columns}) FROM STDIN (FORMAT BINARY)") as copy,
-    ):
-        copy.set_types(["uuid", "int4", "uuid", "bytea", "bytea", "bytea", "text"])
-        for mark in marks:
-            copy.write_row((*mark, key_id))
+class _Writer:
+    """Writes one request's tombstones, numbered through."""
+
+    def __init__(self, session: Session, request_id: uuid.UUID, key_id: bytes) -> None:
+        self._session, self._request, self._key_id = session, request_id.bytes, key_id
+        self._count = 0
+
+    def write(
+        self, home: uuid.UUID, marks: Sequence[tuple[bytes | None, bytes | None, bytes | None]]
+    ) -> None:
+        """Write marks of one data set: keyed hashes of sample, subject and content."""
+        columns = "request_id, number, dataset_id, sample_key, subject_key, content_key, key_id"
+        pieces: list[bytes] = []
+        for number, (sample, subject, content) in enumerate(marks, self._count):
+            head = _HEAD.pack(7, 16, self._request, 4, number, 16, home.bytes)
+            pieces += (head, field(sample), field(subject), field(content), self._key_id)
+        self._count += len(marks)
+        copy_in(self._session, "tombstones", columns, [b"".join(pieces)])
 
 
 def lift(session: Session, request_id: uuid.UUID) -> None:

@@ -4,24 +4,42 @@ from __future__ import annotations
 
 import csv
 import io
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import IO, Literal
+from typing import IO, Literal, NamedTuple
 
 from pydantic import ValidationError
 
+from app.deletions.matching import Item
 from app.deletions.schemas import NewItem
 from app.errors import Faults, faults_of
 
 MediaType = Literal["application/x-ndjson", "text/csv"]
 MEDIA_TYPES: tuple[MediaType, ...] = ("application/x-ndjson", "text/csv")
 _LONGEST_LINE = 16 * 1024  # bytes
+# Printable ASCII without anything that JSON escapes, of a length that NewItem takes.
+_PLAIN = re.compile(rb'\{\s*"sample_id"\s*:\s*"([ !#-\[\]-~]{1,1000})"\s*\}')
 _COLUMNS = frozenset({"dataset", "sample_id", "subject"})
 
 
 def pointer(place: int, field: str) -> str:
     """A place in a file as faults have it: lines are counted from 1."""
     return f"line {place}: {field}"
+
+
+class Plain(NamedTuple):
+    """An item that is a sample ID and nothing else."""
+
+    sample_id: str
+    dataset: str | None = None
+    subject: str | None = None
+
+
+def _plain(line: bytes) -> Plain | None:
+    """The item, if it is what nearly every line of a long list is: this takes a third of the time."""
+    found = _PLAIN.fullmatch(line)
+    return Plain(found[1].decode()) if found else None
 
 
 @dataclass(frozen=True)
@@ -32,7 +50,7 @@ class ItemList:
     media_type: MediaType
     faults: Faults
 
-    def __iter__(self) -> Iterator[tuple[int, NewItem]]:
+    def __iter__(self) -> Iterator[tuple[int, Item]]:
         """Each item with the number of its line."""
         return self._csv() if self.media_type == "text/csv" else self._ndjson()
 
@@ -53,16 +71,18 @@ class ItemList:
         while (rest := self.file.readline(_LONGEST_LINE)) and not rest.endswith(b"\n"):
             pass
 
-    def _ndjson(self) -> Iterator[tuple[int, NewItem]]:
+    def _ndjson(self) -> Iterator[tuple[int, Item]]:
         for number, line in self._lines():
-            try:
-                item = NewItem.model_validate_json(line)
-            except ValidationError as error:
-                self._add_faults(number, error)
-            else:
-                yield number, item
+            item: Item | None = _plain(line)
+            if item is None:
+                try:
+                    item = NewItem.model_validate_json(line)
+                except ValidationError as error:
+                    self._add_faults(number, error)
+                    continue
+            yield number, item
 
-    def _csv(self) -> Iterator[tuple[int, NewItem]]:
+    def _csv(self) -> Iterator[tuple[int, Item]]:
         text = io.TextIOWrapper(self.file, encoding="utf-8-sig", errors="surrogateescape", newline="")
         try:
             yield from self._rows(csv.reader(_bounded(text), strict=True))
@@ -71,7 +91,7 @@ class ItemList:
         finally:
             text.detach()
 
-    def _rows(self, reader: Iterator[list[str]]) -> Iterator[tuple[int, NewItem]]:
+    def _rows(self, reader: Iterator[list[str]]) -> Iterator[tuple[int, Item]]:
         header = next(reader, [])
         if not header or not set(header) <= _COLUMNS or len(set(header)) != len(header):
             self.faults.add("line 1", "must name the columns: sample_id or subject, and perhaps dataset")

@@ -42,7 +42,7 @@ def preview(session: Session, new: NewRequest) -> Preview:
     matches = match(session, naming_of(new), pseudonyms(), faults)
     faults.raise_any()
     unmatched, places = matches.unmatched(FAULTS_SHOWN)
-    rows = {version_id: matches.rows_of(version_id) for version_id in matches.version_ids()}
+    rows = {version_id: matches.rows_of(version_id) for version_id in matches.homes}
     return Preview(
         items=ItemCounts(total=matches.count, matched=matches.count - unmatched, no_match=unmatched),
         unmatched=places,

@@ -107,7 +107,6 @@ _ADD_ITEMS = """
     FROM named_items i
     LEFT JOIN (SELECT position, count(*) AS rows, any_value(dataset_id) AS dataset_id
                FROM matched_rows GROUP BY position) m ON m.position = i.leader
-    ORDER BY i.position
 """
 
 

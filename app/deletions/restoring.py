@@ -249,6 +249,6 @@ def _item(request_id: uuid.UUID, mark: Mark, watch: _Watch) -> dict[str, object]
 def _open_targets(session: Session, request: DeletionRequest, actor: str) -> None:
     """A target for every model that has a version in use with rows of the request."""
     registry.hold_aliases(session)
-    models = deletions.models_holding(session, row_sets.of_request(session, request.id))
+    models = deletions.models_holding(session, request.id, list(row_sets.of_request(session, request.id)))
     session.add_all(Target(request_id=request.id, model_id=model_id) for model_id in models)
     deletions.finish_if_untargeted(session, request, models, actor=actor)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
@@ -31,7 +31,6 @@ from app.tables import (
     Target,
     TargetState,
 )
-from models_store.rows import RowSet
 
 DEFAULT_DUE_DAYS = 30
 LATEST_DUE = timedelta(days=3650)
@@ -113,9 +112,9 @@ def _take_in(session: Session, matches: Matches, terms: Terms, caller: Caller) -
     names, request_id = pseudonyms(), uuid.uuid4()
     _refuse_twin(session, terms, caller)
     matched = repository.add_items(session, request_id, names.key_id)
-    tombstones.bury(session, request_id, names)
+    tombstones.bury(session, matches, request_id, names)
     registry.hold_aliases(session)
-    models = models_holding(session, row_sets.of_request(session, request_id))
+    models = models_holding(session, request_id, list(matches.homes))
     request = DeletionRequest(
         id=request_id,
         caller_id=caller.id,
@@ -151,14 +150,18 @@ def _refuse_twin(session: Session, terms: Terms, caller: Caller) -> None:
             raise Conflict("You have posted a request with this external ID before.")
 
 
-def models_holding(session: Session, rows: Mapping[uuid.UUID, RowSet]) -> list[uuid.UUID]:
-    """The models of which some aliased version was trained on any of these rows, by data set version."""
-    versions = registry.aliased_versions(session, list(rows))
+def models_holding(
+    session: Session, request_id: uuid.UUID, dataset_version_ids: Sequence[uuid.UUID]
+) -> list[uuid.UUID]:
+    """The models of which some aliased version, of these data set versions, holds any row of the request."""
+    versions = registry.aliased_versions(session, dataset_version_ids)
     return list(
         dict.fromkeys(
             version.model_id
             for version in versions
-            if len(registry.rows_of(session, version) & rows[version.dataset_version_id])
+            if row_sets.covers_any(
+                session, request_id, version.dataset_version_id, registry.rows_of(session, version)
+            )
         )
     )
 

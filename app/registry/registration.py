@@ -85,7 +85,7 @@ def _rows(session: Session, new: VersionUpload, dataset: DatasetVersion, faults:
     """What the job is told of the rows: a role, the digest of a set, or a file."""
     if isinstance(new.rows, RowsById):
         matches = Matches(session)
-        matches.add(Named(place, None, name, None) for place, name in enumerate(new.rows.sample_ids))
+        matches.add([Named(place, None, name, None) for place, name in enumerate(new.rows.sample_ids)])
         matches.find_in([(dataset.id, dataset.dataset_id)])
         count, places = matches.unmatched(FAULTS_SHOWN)
         pointers = (f"/rows/sample_ids/{place}" for place in places)

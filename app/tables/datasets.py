@@ -114,9 +114,10 @@ class Tombstone(Base):
 
     __tablename__ = "tombstones"
 
+    # One index serves both questions: PostgreSQL skips through the few data sets to find a request's marks.
+    dataset_id: Mapped[uuid.UUID] = mapped_column(primary_key=True)
     request_id: Mapped[uuid.UUID] = mapped_column(primary_key=True)
     number: Mapped[int] = mapped_column(primary_key=True)
-    dataset_id: Mapped[uuid.UUID] = mapped_column(index=True)
     sample_key: Mapped[bytes | None]
     subject_key: Mapped[bytes | None]
     content_key: Mapped[bytes | None]
@@ -129,8 +130,8 @@ class TombstonedRow(Base):
     __tablename__ = "tombstoned_rows"
 
     dataset_version_id: Mapped[uuid.UUID] = mapped_column(primary_key=True)
+    request_id: Mapped[uuid.UUID] = mapped_column(primary_key=True)
     ordinal: Mapped[int] = mapped_column(Integer, primary_key=True)
-    request_id: Mapped[uuid.UUID] = mapped_column(primary_key=True, index=True)
 
 
 class RowBits(Base):

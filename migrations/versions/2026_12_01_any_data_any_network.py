@@ -103,38 +103,36 @@ def _give_tombstones_to_requests() -> None:
         op.execute(f"ALTER TABLE {table}_before RENAME CONSTRAINT pk_{table} TO pk_{table}_before")
     op.create_table(
         "tombstones",
+        sa.Column("dataset_id", sa.Uuid(), nullable=False),
         sa.Column("request_id", sa.Uuid(), nullable=False),
         sa.Column("number", sa.Integer(), nullable=False),
-        sa.Column("dataset_id", sa.Uuid(), nullable=False),
         sa.Column("sample_key", postgresql.BYTEA(), nullable=True),
         sa.Column("subject_key", postgresql.BYTEA(), nullable=True),
         sa.Column("content_key", postgresql.BYTEA(), nullable=True),
         sa.Column("key_id", sa.Text(), nullable=False),
-        sa.PrimaryKeyConstraint("request_id", "number", name=op.f("pk_tombstones")),
+        sa.PrimaryKeyConstraint("dataset_id", "request_id", "number", name=op.f("pk_tombstones")),
     )
     op.create_table(
         "tombstoned_rows",
         sa.Column("dataset_version_id", sa.Uuid(), nullable=False),
-        sa.Column("ordinal", sa.Integer(), nullable=False),
         sa.Column("request_id", sa.Uuid(), nullable=False),
+        sa.Column("ordinal", sa.Integer(), nullable=False),
         sa.PrimaryKeyConstraint(
-            "dataset_version_id", "ordinal", "request_id", name=op.f("pk_tombstoned_rows")
+            "dataset_version_id", "request_id", "ordinal", name=op.f("pk_tombstoned_rows")
         ),
     )
     op.execute(
         "INSERT INTO tombstones"
-        " SELECT request_id, row_number() OVER (PARTITION BY request_id ORDER BY id) - 1, dataset_id,"
+        " SELECT dataset_id, request_id, row_number() OVER (PARTITION BY request_id ORDER BY id) - 1,"
         " sample_key, subject_key, content_key, key_id FROM tombstones_before WHERE lifted_at IS NULL"
     )
     op.execute(
-        "INSERT INTO tombstoned_rows SELECT DISTINCT r.dataset_version_id, r.ordinal, t.request_id"
+        "INSERT INTO tombstoned_rows SELECT DISTINCT r.dataset_version_id, t.request_id, r.ordinal"
         " FROM tombstoned_rows_before r JOIN tombstones_before t ON t.id = r.tombstone_id"
         " WHERE t.lifted_at IS NULL"
     )
     op.drop_table("tombstoned_rows_before")
     op.drop_table("tombstones_before")
-    op.create_index(op.f("ix_tombstones_dataset_id"), "tombstones", ["dataset_id"])
-    op.create_index(op.f("ix_tombstoned_rows_request_id"), "tombstoned_rows", ["request_id"])
 
 
 def _set_job_kinds(kinds: tuple[str, ...]) -> None:

@@ -59,7 +59,7 @@ def test_without_a_data_set_all_are_searched(world: World) -> None:
     world.dataset("faces")
     world.dataset("other")
     matches, _ = _match(world, {"items": [{"subject": "person-2"}]})
-    assert [len(matches.rows_of(version_id)) for version_id in matches.version_ids()] == [10, 10]
+    assert [len(matches.rows_of(version_id)) for version_id in matches.homes] == [10, 10]
 
 
 def test_a_sample_id_that_two_data_sets_have_is_ambiguous(world: World) -> None:

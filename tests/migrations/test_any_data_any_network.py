@@ -130,7 +130,9 @@ def test_tombstones_that_stand_go_with_their_request(connection: Connection) -> 
         (release.standing, 0, bytes([4]) * 32),
         (release.standing, 1, bytes([7]) * 32),
     ]
-    assert _rows(connection, "SELECT * FROM tombstoned_rows ORDER BY ordinal") == [
+    assert _rows(
+        connection, "SELECT dataset_version_id, ordinal, request_id FROM tombstoned_rows ORDER BY 2"
+    ) == [
         (release.version, 4, release.standing),
         (release.version, 7, release.standing),
     ]
