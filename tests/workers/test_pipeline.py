@@ -164,6 +164,40 @@ def test_a_killed_unlearning_resumes_to_the_same_digest(
     assert resumed.passes == whole.passes
 
 
+BATCH_BY_BATCH = replace(ENVIRONMENT, rows_in_memory_bytes=0)
+
+
+def test_rows_beyond_memory_train_to_the_same_digest(
+    training: TrainSpec, original: TrainOutcome, store: BlobStore, stops_after: Any
+) -> None:
+    """Whether rows lie in memory or are read batch by batch, at once or after a kill, decides no bit."""
+    spec = replace(training, environment=BATCH_BY_BATCH)
+    whole = pipeline.train(spec, store, Silent())
+    assert whole.weights == original.weights
+    assert whole.figures["accuracy"] == original.figures["accuracy"]
+    monitor = stops_after(50)
+    with pytest.raises(Cancelled):
+        pipeline.train(spec, store, monitor)
+    assert pipeline.train(spec, store, Silent(monitor.checkpoint)).weights == original.weights
+
+
+@pytest.mark.parametrize("method", sorted(METHODS))
+def test_rows_beyond_memory_are_unlearned_and_audited_alike(
+    unlearning: UnlearnSpec, store: BlobStore, method: str
+) -> None:
+    """For every method: the same weights, and the same figures of the audit."""
+    given = {} if method == "retrain" else {"steps": 20}
+    kept = replace(unlearning, method=method, parameters=params.method_parameters(method, given))
+    lazy = replace(kept, environment=BATCH_BY_BATCH)
+    weights = [pipeline.unlearn(spec, store, Silent()).weights for spec in (kept, lazy)]
+    assert weights[0] == weights[1]
+    first, second = (
+        pipeline.audit(replace(spec, unlearned=weights[0]), store, Silent()) for spec in (kept, lazy)
+    )
+    assert first.blobs == second.blobs
+    assert {**first.figures, "cost": 0} == {**second.figures, "cost": 0}
+
+
 def test_retraining_is_training_on_the_remaining_rows(
     training: TrainSpec, unlearning: UnlearnSpec, store: BlobStore
 ) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -218,7 +218,7 @@ def fashion_mnist(kind: type[datasets.FashionMNIST]) -> TorchvisionSet:
     )
 
 
-SETS: Mapping[str, TorchvisionSet] = {
+SETS: dict[str, TorchvisionSet] = {
     "CIFAR10": cifar(datasets.CIFAR10),
     "CIFAR100": cifar(datasets.CIFAR100),
     "SVHN": svhn(datasets.SVHN),

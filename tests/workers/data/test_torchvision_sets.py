@@ -23,6 +23,7 @@ from app.jobs.params import TorchvisionDataset
 from models_store.rows import RowSet
 from workers.data.place import place
 from workers.data.reader import NO_LABEL, BadFormat, Chunk, DataMissing
+from workers.data.registry import fetch, open_reader
 from workers.data.torchvision_sets import (
     SETS,
     TorchvisionReader,
@@ -291,3 +292,19 @@ def test_a_download_follows_no_link(tmp_path: Path, offered: type[Any]) -> None:
     with pytest.raises(DataMissing):
         download(str(root), cifar(offered))
     assert not list(outside.iterdir())
+
+
+def test_only_what_is_asked_for_is_downloaded(
+    tmp_path: Path, offered: type[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Registering fetches a data set whose options say so, and reading never does."""
+    monkeypatch.setitem(SETS, "CIFAR10", cifar(offered))
+    root = tmp_path / "root"
+    root.mkdir()
+    for name, options in (("torchvision", {}), ("image_folder", {}), ("sklearn_digits", {})):
+        fetch(name, str(root), options)
+    assert not list(root.iterdir())
+    with pytest.raises(DataMissing):
+        open_reader("torchvision", str(root), {"download": True})
+    fetch("torchvision", str(root), {"download": True})
+    assert open_reader("torchvision", str(root), {"download": True}).count == TRAIN + TEST

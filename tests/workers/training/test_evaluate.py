@@ -26,3 +26,12 @@ def test_accuracy_counts_hits(digits: Rows) -> None:
     answered = Rows(digits.images, torch.where(torch.arange(160) < 100, predicted, (predicted + 1) % 10))
     assert accuracy(network, answered) == {"correct": 100, "n": 160}
     assert accuracy(network, digits.take(slice(0, 0))) == {"correct": 0, "n": 0}
+
+
+def test_accuracy_of_some_rows(digits: Rows) -> None:
+    """A sample of the rows is judged by their places."""
+    network = build(BuiltIn(width=0.25), 10, (8, 8, 1), torch.Generator().manual_seed(0))
+    predicted = evaluate(network, digits).argmax(1)
+    answered = Rows(digits.images, torch.where(torch.arange(160) % 2 == 0, predicted, (predicted + 1) % 10))
+    assert accuracy(network, answered, torch.arange(0, 160, 4)) == {"correct": 40, "n": 40}
+    assert accuracy(network, answered, torch.arange(3)) == {"correct": 2, "n": 3}

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
@@ -9,7 +10,7 @@ from torch.nn import functional
 
 from app.jobs.params import Asam, BuiltIn, Objective, Plain, Sam, TrainingRecipe
 from workers.data.batches import Batches, Rows
-from workers.data.seeds import derived_seed
+from workers.data.seeds import derived_seed, generator
 from workers.monitor import Cancelled, Monitor, Silent
 from workers.nets.factory import build
 from workers.training.evaluate import accuracy
@@ -141,3 +142,19 @@ def test_progress_is_told_every_step(digits: Rows) -> None:
     ]
     assert listener.heard[3][3] == {}
     assert listener.heard[-1][3] == trace.curve[-1]
+
+
+def test_large_sets_are_normalised_by_a_sample() -> None:
+    """Of more than 50,000 rows always the same 50,000 give the constants; of fewer rows all do."""
+    images = np.random.default_rng(0).integers(0, 256, (60_000, 2, 2, 1), dtype=np.uint8)
+    rows = Rows.of(images, np.arange(60_000) % 2)
+    recipe = TrainingRecipe(epochs=1, batch_size=30_000, precision="fp32")
+    networks = [build(BuiltIn(width=0.1), 2, (2, 2, 1), generator(0, "initialise")) for _ in range(2)]
+    for network in networks:
+        fit(network, rows, recipe, 0, Silent())
+    assert torch.equal(networks[0].mean, networks[1].mean)
+    mean = float(images.mean())
+    assert 0 < abs(float(networks[0].mean) - mean) < 0.5
+    part = rows.take(slice(0, 50_000))
+    fit(networks[0], part, recipe, 0, Silent())
+    assert float(networks[0].mean) == pytest.approx(images[:50_000].mean(), rel=1e-6)
