@@ -26,6 +26,7 @@ check: $(INSTALLED)  ## Format, lint, types, migrations, architecture
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
+	$(BIN)/hadolint Dockerfile
 	$(BIN)/python -m tests.alembic_check
 	$(BIN)/pytest tests/test_architecture.py
 

@@ -150,9 +150,15 @@ def worker(
 
 
 @app.command()
-def scheduler() -> None:
+def scheduler(
+    healthy: Annotated[
+        bool, typer.Option("--healthy", help="Only say, by the exit code, whether one runs here.")
+    ] = False,
+) -> None:
     """Sweep, plan, publish and relay; of several, one works and the others stand by."""
-    _settings()
+    settings = _settings()
+    if healthy:
+        raise typer.Exit(0 if scheduler_loop.is_alive(settings) else 1)
     logs.configure("scheduler")
     scheduler_loop.main()
 

@@ -34,6 +34,7 @@ class Settings(BaseSettings):
     max_body_bytes: Annotated[int, Field(ge=1024)] = 64 * 1024 * 1024
     max_upload_bytes: Annotated[int, Field(ge=1024)] = 1024**3  # of a list of samples
     max_weights_bytes: Annotated[int, Field(ge=1024)] = 4 * 1024**3
+    compute_queue: Annotated[str, Field(pattern=r"^[a-z0-9-]{1,40}$")] = "jobs"
     worker_concurrency: Annotated[int, Field(ge=1, le=64)] = 1
     worker_threads: Annotated[int, Field(ge=1, le=1024)] = 1
     rows_in_memory_bytes: Annotated[int, Field(ge=0)] = 2 * 1024**3

@@ -8,6 +8,7 @@ import time
 import uuid
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import structlog
 from sqlalchemy import Connection, func, select
@@ -28,6 +29,7 @@ _LOCK = 0x73636865  # the advisory lock of the one scheduler at work
 _JOURNAL_BATCH = 20  # files written in one transaction
 _BATCH = 100  # the most rows a step handles in one turn
 _RETRY_FAULTY_SECONDS = 60.0
+_LIFE_SECONDS = 60.0
 
 
 @dataclass
@@ -130,6 +132,7 @@ def _work(scheduler: Scheduler, connection: Connection, stop: threading.Event) -
     """Turn while this connection holds the lock, which the database releases if this process dies."""
     pause = scheduler.config.scheduler_seconds
     while not stop.is_set():
+        _show_life(scheduler.config)
         held = connection.scalar(select(func.pg_try_advisory_lock(_LOCK)))
         connection.rollback()
         if not held:
@@ -140,7 +143,24 @@ def _work(scheduler: Scheduler, connection: Connection, stop: threading.Event) -
                 connection.scalar(select(1))  # fails when the lock's connection is gone
                 connection.rollback()
                 scheduler.turn()
+                _show_life(scheduler.config)
                 stop.wait(pause)
         finally:
             if not connection.closed and not connection.invalidated:
                 connection.scalar(select(func.pg_advisory_unlock(_LOCK)))
+
+
+def is_alive(config: Settings) -> bool:
+    """Whether a scheduler of this machine has taken a turn, or stood by, within the last minute."""
+    mark = _mark(config)
+    return mark.exists() and time.time() - mark.stat().st_mtime < _LIFE_SECONDS
+
+
+def _show_life(config: Settings) -> None:
+    mark = _mark(config)
+    mark.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    mark.touch()
+
+
+def _mark(config: Settings) -> Path:
+    return config.var / "scheduler.alive"

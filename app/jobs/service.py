@@ -13,12 +13,15 @@ from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.orm import Session
 
 from app.callers.service import Caller
+from app.config import settings
 from app.errors import Conflict, NotFound
 from app.events import service as events
 from app.tables import Artefact, Job, JobKind, JobProgress, JobState
 from app.tables.jobs import LIVE
 
 SCHEDULER = "scheduler"
+LIGHT_QUEUE = "jobs"
+_LIGHT = (JobKind.INGEST, JobKind.VALIDATE)  # what needs no accelerator
 _BACKOFF_SECONDS = (0, 2, 10, 60, 300)
 
 
@@ -35,7 +38,8 @@ class Lease:
 
 
 def queue(session: Session, job: Job, *, delay_seconds: float = 0) -> Job:
-    """Add a job and have a worker woken for it after the commit."""
+    """Add a job, in the queue for its kind, and have a worker woken for it after the commit."""
+    job.queue = LIGHT_QUEUE if job.kind in _LIGHT else settings().compute_queue
     session.add(job)
     session.flush()
     events.record(

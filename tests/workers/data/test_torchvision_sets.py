@@ -301,8 +301,8 @@ def test_only_what_is_asked_for_is_downloaded(
     monkeypatch.setitem(SETS, "CIFAR10", cifar(offered))
     root = tmp_path / "root"
     root.mkdir()
-    for name, options in (("torchvision", {}), ("image_folder", {}), ("sklearn_digits", {})):
-        fetch(name, str(root), options)
+    for name in ("torchvision", "image_folder", "sklearn_digits"):
+        fetch(name, str(root), {})
     assert not list(root.iterdir())
     with pytest.raises(DataMissing):
         open_reader("torchvision", str(root), {"download": True})
