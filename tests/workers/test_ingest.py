@@ -215,7 +215,7 @@ def test_a_missing_file_fails_the_registration(registry: Registry) -> None:
     ingest.ingest(lease, registry.store, Silent(), actor="job")
     with transaction() as session:
         version = session.get_one(DatasetVersion, version_id)
-        assert (version.state, version.faults) == (DatasetState.FAILED, ["there is no file at the location"])
+        assert (version.state, version.faults) == (DatasetState.FAILED, ["there is no such file at the location"])
 
 
 class _Stops(Silent):
