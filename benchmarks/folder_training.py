@@ -94,7 +94,7 @@ def _memory(name: str) -> float:
 
 def run(folder: Path) -> None:
     """Open the folder, hash its rows, train; print the figures."""
-    started = time.perf_counter()
+    imported_mb, started = _memory("VmRSS"), time.perf_counter()
     location = str(folder.resolve() / "photos")
     reader = open_image_folder(location, ImageFolder())
     opened = time.perf_counter()
@@ -104,7 +104,7 @@ def run(folder: Path) -> None:
             draft.write(b"".join(content_hashes(reader, chunk)))
         manifest = draft.keep()
     hashed = time.perf_counter()
-    rows, opened_mb = reader.count, _memory("VmRSS")
+    rows, hashed_mb = reader.count, _memory("VmRSS")
     del reader
     spec = TrainSpec(
         data=DataSpec(
@@ -132,7 +132,11 @@ def run(folder: Path) -> None:
         "seconds": {"opening": opened - started, "hashing": hashed - opened, "training": seconds},
         "hashed_rows_per_second": rows / (hashed - opened),
         "trained_rows_per_second": steps * _BATCH_SIZE / seconds,
-        "memory_mb": {"hashed": opened_mb} | {f"step {step}": mb for step, mb in notes.memory_mb.items()},
+        "memory_mb": {
+            "imported": imported_mb,
+            "hashed": hashed_mb,
+            **{f"step {step}": mb for step, mb in notes.memory_mb.items()},
+        },
         "peak_mb": _memory("VmHWM"),
     }
     print(json.dumps(figures))

@@ -84,7 +84,7 @@ class Parquet:
 
     The location is one file or a folder, whose *.parquet files are read in the order of their names unless
     `files` lists them. A split of `files` holds for all rows of that file; `split_column` is read elsewhere.
-    `resize` and `channels` as in an image folder.
+    `resize` and `channels` are those of an image folder.
     """
 
     __pydantic_config__: ClassVar[ConfigDict] = STRICT
@@ -103,12 +103,12 @@ class Parquet:
 class ImageFolder:
     """Image files in folders: one folder a class, or a metadata file that names files and what they are.
 
-    Without `metadata` every file <class>/<name> below the location is a row, its class the folder, its sample
-    ID the path relative to the location; files in the order of their paths. `metadata` is a .csv, .jsonl or
-    .parquet file below the location with a column `file` (a path relative to the location) and optionally
-    `sample_id`, `subject`, `split` and `label`; its rows are the data set's, in their order. A label is a
-    number or, where `class_names` or the folders name the classes, a name.
-    `resize`: the shorter side of each image is scaled to so many pixels and the middle square is cut out.
+    Without `metadata` every image file in a folder below the location is a row, its class the first folder,
+    its sample ID the path relative to the location; files in the order of their paths. `metadata` is a .csv,
+    .jsonl or .parquet file below the location with a column `file` (a path relative to the location) and
+    optionally `sample_id`, `subject`, `split`, `label`; its rows are the data set's, in their order. Labels
+    are numbers if all are, else names; with `class_names` either. Without labels the folders are the classes.
+    `resize`: the middle square of each image is scaled to so many pixels a side.
     `channels`: convert every image to grey (1) or colour (3); else all must be alike.
     """
 
