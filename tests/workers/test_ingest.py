@@ -215,7 +215,10 @@ def test_a_missing_file_fails_the_registration(registry: Registry) -> None:
     ingest.ingest(lease, registry.store, Silent(), actor="job")
     with transaction() as session:
         version = session.get_one(DatasetVersion, version_id)
-        assert (version.state, version.faults) == (DatasetState.FAILED, ["there is no such file at the location"])
+        assert (version.state, version.faults) == (
+            DatasetState.FAILED,
+            ["there is no such file at the location"],
+        )
 
 
 class _Stops(Silent):
@@ -345,3 +348,45 @@ def test_memory_does_not_grow_with_the_rows(registry: Registry) -> None:
         peaks.append(register("npz", path)["peak_mb"])
     # As text alone the sample IDs of the further rows would take 13 MB, as Python's objects more.
     assert peaks[1] - peaks[0] < 8
+
+
+def _photos(folder: Path) -> Path:
+    """Four images of two classes."""
+    for number, name in enumerate(("cats/a.png", "cats/b.png", "dogs/c.png", "dogs/d.png")):
+        path = folder / "photos" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(_png(np.full((4, 4), number, np.uint8)))
+    return folder / "photos"
+
+
+def test_a_folder_of_images_is_registered(registry: Registry) -> None:
+    """Its folders are the classes, and its files' hashes are in the manifest."""
+    photos = _photos(registry.folder)
+    version, _ = registry.ingest(photos, "image_folder")
+    assert (version.state, version.row_count, version.class_names) == (
+        DatasetState.READY,
+        4,
+        ["cats", "dogs"],
+    )
+    assert version.manifest is not None
+    hashes = [hashlib.sha256(path.read_bytes()).digest() for path in sorted(photos.rglob("*.png"))]
+    assert registry.store.get(version.manifest) == b"".join(hashes)
+
+
+def test_a_folder_with_faults_leaves_nothing(registry: Registry) -> None:
+    """A link that leads out, a bomb and a torn file are named by their rows."""
+    photos = _photos(registry.folder)
+    (registry.folder / "secret.png").write_bytes((photos / "cats/a.png").read_bytes())
+    (photos / "cats/c.png").symlink_to(registry.folder / "secret.png")
+    (photos / "dogs/c.png").write_bytes(_png(np.zeros((1, 60_000), np.uint8)))
+    (photos / "dogs/d.png").write_bytes((photos / "dogs/d.png").read_bytes()[:20])
+    version, _ = registry.ingest(photos, "image_folder")
+    assert (version.state, version.faults) == (
+        DatasetState.FAILED,
+        [
+            "row 2: there is no image: it is empty, or its file is missing or cannot be read",
+            "row 3: the image is larger than 1024 pixels a side",
+            "row 4: there are no bytes of a BMP, JPEG, PNG or WEBP image",
+        ],
+    )
+    assert not _partitions()
