@@ -191,3 +191,134 @@ def test_fifty_requests_posted_at_once_are_one_job(live_api: Api, live_database:
         assert session.get_one(Job, job.id).state is JobState.DONE
         states = session.scalars(select(DeletionRequest.state)).all()
     assert states == ["completed"] * 50
+
+
+def test_many_requests_are_accepted_at_once(stocked: Api) -> None:
+    """Each for itself, in the order given."""
+    answer = stocked.post(f"{PATH}/bulk", {"requests": [_body(1), _body(2, external_id="two")]})
+    assert answer.status_code == 202
+    accepted = answer.json()["requests"]
+    assert [request["external_id"] for request in accepted] == [None, "two"]
+    assert [request["id"] for request in stocked.get(PATH).json()] == [request["id"] for request in accepted]
+
+
+def test_of_many_requests_all_are_accepted_or_none(stocked: Api, world: World) -> None:
+    """The faults of every one are named with its place."""
+    wrong = [_body(1), _body(99), {**_body(2), "dataset": "nowhere"}]
+    answer = stocked.post(f"{PATH}/bulk", {"requests": wrong})
+    assert answer.status_code == 422
+    pointers = {fault["pointer"] for fault in answer.json()["errors"]}
+    assert pointers == {"/requests/1/items/0/sample_id", "/requests/2/dataset"}
+    assert world.session.scalar(select(func.count()).select_from(DeletionRequest)) == 0
+
+
+def _uploaded(api: Api, content: bytes, media_type: str = "application/x-ndjson", **terms: str) -> Any:
+    headers = {"Content-Type": media_type}
+    return api.send("POST", f"{PATH}/upload", content=content, headers=headers, params=terms)
+
+
+def test_a_list_is_uploaded(stocked: Api) -> None:
+    """As JSON lines or CSV; terms stand in the query, the caller's own name in a header."""
+    named = stocked.with_headers(External_Id="ticket-9")
+    first = _uploaded(named, b'{"sample_id": "faces-01"}\n{"subject": "person-2"}\n', dataset="faces")
+    assert first.status_code == 202
+    assert (first.json()["external_id"], first.json()["items"]["matched"]) == ("ticket-9", 2)
+    second = _uploaded(stocked, b"sample_id,dataset\nfaces-03,faces\n", "text/csv; charset=utf-8")
+    assert second.status_code == 202
+    assert second.json()["targets"][0]["state"] == "open"
+
+
+def test_an_uploaded_list_is_sent_again_under_its_key(stocked: Api) -> None:
+    """The same bytes get the same answer; others are refused."""
+    keyed = stocked.with_headers(Idempotency_Key="list-1")
+    first = _uploaded(keyed, b'{"sample_id": "faces-01"}', dataset="faces")
+    second = _uploaded(keyed, b'{"sample_id": "faces-01"}', dataset="faces")
+    assert first.json() == second.json()
+    assert _uploaded(keyed, b'{"sample_id": "faces-02"}', dataset="faces").status_code == 422
+
+
+@pytest.mark.parametrize(
+    ("content", "media_type", "status", "place"),
+    [
+        (b'{"sample_id": "faces-01"}\nnonsense\n', "application/x-ndjson", 422, "line 2: item"),
+        (b'{"sample_id": "unknown"}', "application/x-ndjson", 422, "line 1: sample_id"),
+        (b'{"sample_id": "a", "dataset": "x"}', "application/x-ndjson", 422, "line 1: dataset"),
+        (b"", "application/x-ndjson", 422, "/items"),
+        (b"sample_id\n", "text/csv", 422, "/items"),
+        (b"[]", "application/json", 415, None),
+    ],
+)
+def test_a_wrong_list_is_refused_as_a_whole(
+    stocked: Api, world: World, content: bytes, media_type: str, status: int, place: str | None
+) -> None:
+    """With its faults by line; nothing of it is left."""
+    answer = _uploaded(stocked, content, media_type, dataset="faces")
+    assert answer.status_code == status
+    assert [fault["pointer"] for fault in answer.json()["errors"]] == ([place] if place else [])
+    assert world.session.scalar(select(func.count()).select_from(DeletionRequest)) == 0
+
+
+def test_a_request_is_denied_with_a_reason(stocked: Api, world: World) -> None:
+    """Its rows may train again; a denied request cannot be denied or cancelled any more."""
+    where = stocked.post(PATH, _body(1)).headers["Location"]
+    denied = stocked.post(f"{where}/deny", {"reason": "identity not proved"}).json()
+    assert (denied["state"], denied["reason"]) == ("denied", "identity not proved")
+    assert [target["state"] for target in denied["targets"]] == ["retired"]
+    assert world.counts()["tombstones"] == world.counts()["tombstoned_rows"] == 0
+    assert stocked.post(f"{where}/deny", {"reason": "again"}).status_code == 409
+    assert stocked.post(f"{where}/cancel", {"reason": "again"}).status_code == 409
+    assert stocked.post(f"{where}/deny", {}).status_code == 422
+
+
+def test_lists_are_narrowed_down(stocked: Api, world: World) -> None:
+    """By state, time, model and data set, all of which must hold."""
+    first = stocked.post(PATH, _body(1, due_at="2036-01-01T00:00:00Z")).json()["id"]
+    second = stocked.post(PATH, _body(45)).json()["id"]  # a held-out row: no model is concerned
+
+    def found(**wanted: Any) -> list[str]:
+        answer = stocked.get(PATH, **wanted)
+        assert answer.status_code == 200, answer.text
+        return [request["id"] for request in answer.json()]
+
+    assert found() == [first, second]
+    assert found(state="completed") == [second]
+    assert found(state=["completed", "received"]) == [first, second]
+    assert found(model="net") == [first]
+    assert found(dataset="faces") == [first, second]
+    assert found(dataset="other") == []
+    assert found(due_before="2035-01-01T00:00:00Z") == [second]
+    assert found(received_after="2035-01-01T00:00:00Z") == []
+    assert found(received_before="2035-01-01T00:00:00Z", model="net") == [first]
+    assert found(overdue=True) == []
+    assert stocked.get(PATH, received_after="yesterday").status_code == 422
+
+
+def test_items_come_in_pages(stocked: Api) -> None:
+    """Each page leads to the next one; a result can be asked for."""
+    items = [{"sample_id": f"faces-{row:02d}"} for row in (1, 2, 3)] + [{"sample_id": "unknown"}]
+    where = stocked.post(PATH, {"dataset": "faces", "items": items}).headers["Location"] + "/items"
+    first = stocked.get(where, limit=3)
+    assert [item["position"] for item in first.json()] == [0, 1, 2]
+    following = first.links["next"]["url"]
+    assert [item["position"] for item in stocked.get(following).json()] == [3]
+    assert [item["position"] for item in stocked.get(where, result="no_match").json()] == [3]
+
+
+def test_samples_are_looked_up(stocked: Api) -> None:
+    """By ID or by subject; what is unknown is named by its position."""
+    stocked.post(PATH, _body(1))
+    wanted = {"sample_ids": ["faces-01", "x", "faces-45"], "subjects": ["nobody", "person-3"]}
+    found = stocked.post("/v1/datasets/faces/samples:lookup", wanted).json()
+    shown = {row["sample_id"]: row for row in found["samples"]}
+    assert len(shown) == 11  # faces-45 is about person-3, too
+    assert (shown["faces-01"]["role"], shown["faces-01"]["deleted"]) == ("train", True)
+    assert (shown["faces-45"]["role"], shown["faces-45"]["deleted"]) == ("holdout", False)
+    assert (found["unknown_sample_ids"], found["unknown_subjects"]) == ([1], [0])
+    assert stocked.post("/v1/datasets/nowhere/samples:lookup", wanted).status_code == 404
+
+
+def test_a_preview_is_shown(stocked: Api) -> None:
+    """What the request would do, in the API's words."""
+    shown = stocked.post(f"{PATH}/preview", _body(1, 2)).json()
+    assert [(model["model"], model["rows_to_forget"]) for model in shown["models"]] == [("net", 2)]
+    assert stocked.get(PATH).json() == []
