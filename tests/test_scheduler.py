@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -305,3 +306,18 @@ def test_a_scheduler_that_lost_its_connection_stops_working(
     with pytest.raises(OperationalError):
         first.ended.result(timeout=_PATIENCE_SECONDS)
     assert second.has_worked()
+
+
+def test_a_scheduler_shows_that_it_lives(shift: Callable[[], _Shift], config: Settings) -> None:
+    """From its first turn on, and not a minute after its last one, until another begins."""
+    assert not scheduler.is_alive(config)
+    first = shift()
+    assert first.has_worked()
+    assert scheduler.is_alive(config)
+    first.stop.set()
+    first.ended.result()
+    then = time.time() - 61
+    os.utime(config.var / "scheduler.alive", (then, then))
+    assert not scheduler.is_alive(config)
+    assert shift().has_worked()
+    assert scheduler.is_alive(config)

@@ -24,8 +24,7 @@ from tests.fixtures.compose import ROOT, interpolated, stages
 _ROOMS = ("app", "workers", "models_store", "migrations")
 _VAR = "/var/lib/expunge"
 _NEEDED = dict.fromkeys(re.findall(r"\$\{(\w+):\?\}", (ROOT / "docker-compose.yml").read_text()), "x")
-_COMPOSE: dict[str, Any] = yaml.safe_load(interpolated(_NEEDED))
-_SERVICES: dict[str, dict[str, Any]] = _COMPOSE["services"]
+_SERVICES: dict[str, dict[str, Any]] = yaml.safe_load(interpolated(_NEEDED))["services"]
 _OURS = {name: service for name, service in _SERVICES.items() if "build" in service}
 _DOCKERFILE = (ROOT / "Dockerfile").read_text().replace("\\\n", " ")
 _PROJECT: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
@@ -52,13 +51,21 @@ def test_services_run_commands_that_exist() -> None:
     assert set(commands.values()) <= set(group.commands)
 
 
-def test_services_set_settings_that_exist() -> None:
-    """Each EXPUNGE_ variable of the compose file and of the images is a setting."""
+def test_services_have_every_setting_that_fits_a_container() -> None:
+    """Each EXPUNGE_ variable of the file and of the images is a setting, and only these are left out."""
     names = {name for service in _OURS.values() for name in service["environment"]}
     names |= set(re.findall(r"\bEXPUNGE_\w+(?==)", _DOCKERFILE))
-    names = {name for name in names if not name.startswith("AWS_")}
-    assert "EXPUNGE_DATABASE_URL" in names
-    assert {name.removeprefix("EXPUNGE_").lower() for name in names} <= set(Settings.model_fields)
+    given = {name.removeprefix("EXPUNGE_").lower() for name in names if not name.startswith("AWS_")}
+    # The data are mounted read-only, the API's port is published as any other, and the rhythm fits all.
+    rhythm = {"lease_seconds", "heartbeat_seconds", "scheduler_seconds", "republish_seconds"}
+    assert given == set(Settings.model_fields) - {"allow_downloads", "port"} - rhythm
+
+
+def test_gpu_workers_read_the_queue_of_what_computes_much() -> None:
+    """Whatever it is called: none of them waits at a queue that nobody fills."""
+    for name in ("worker-gpu0", "worker-gpu1"):
+        queue = _SERVICES[name]["environment"]["EXPUNGE_COMPUTE_QUEUE"]
+        assert _SERVICES[name]["command"] == ["worker", "--queues", queue]
 
 
 def test_secrets_come_from_the_environment() -> None:

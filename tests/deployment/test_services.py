@@ -110,7 +110,7 @@ class Deployment:
         """What the image and the file set, and what every container has."""
         service = self.services[name]
         given = compose.image_settings(service["build"]["target"]) | service["environment"]
-        here = {key: self._local(name, value) for key, value in given.items() if value is not None}
+        here = {key: self._local(name, value) for key, value in given.items()}
         machine = {"PATH": os.environ["PATH"], "HOME": str(self.folder), "HOSTNAME": socket.gethostname()}
         return machine | here | {"EXPUNGE_PORT": str(self.port), "OMP_NUM_THREADS": "1"}
 

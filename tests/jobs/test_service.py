@@ -12,6 +12,7 @@ import pytest
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
+from app.config import Settings
 from app.db import transaction
 from app.errors import Conflict, NotFound
 from app.events import service as events
@@ -54,6 +55,18 @@ def test_a_queued_job_wakes_a_worker(world: World, job: Job) -> None:
     (message,) = world.session.scalars(select(OutboxMessage))
     assert (message.topic, message.payload) == (events.WAKE, {"job_id": str(job.id), "queue": "jobs"})
     assert world.changes(job.id) == [("test", "queued", None)]
+
+
+@pytest.mark.parametrize("kind", JobKind)
+def test_what_computes_much_waits_in_a_queue_of_its_own(
+    world: World, configure: Callable[..., Settings], kind: JobKind
+) -> None:
+    """What needs no accelerator never stands behind it; without the setting there is one queue."""
+    configure(compute_queue="gpu")
+    light = kind in (JobKind.INGEST, JobKind.VALIDATE)
+    job = service.queue(world.session, Job(kind=kind, parameters={}, seed=0, created_by="test"))
+    assert job.queue == ("jobs" if light else "gpu")
+    assert world.session.scalars(select(OutboxMessage)).one().payload["queue"] == job.queue
 
 
 def test_a_delayed_job_waits(world: World) -> None:
