@@ -197,7 +197,8 @@ def register_digits(service: Service, name: str) -> None:
 def copy_digits(service: Service, name: str) -> None:
     """Register the digits again, with all samples of the first registration, without reading them again."""
     with service.session() as session, session.begin():
-        source = session.scalars(select(DatasetVersion).order_by(DatasetVersion.created_at).limit(1)).one()
+        digits = select(DatasetVersion).filter_by(reader="sklearn_digits").order_by(DatasetVersion.created_at)
+        source = session.scalars(digits.limit(1)).one()
         dataset = Dataset(id=uuid.uuid4(), name=name, created_by="test")
         session.add(dataset)
         session.flush()
