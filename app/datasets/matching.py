@@ -117,6 +117,11 @@ class Matches:
         """Whether some name is to be looked for in every data set."""
         return self._anywhere > 0
 
+    @property
+    def has_single_rows(self) -> bool:
+        """Whether no name can have more than one row: sample IDs, in one version."""
+        return not self._subjects and len(self.homes) == 1
+
     def find(self, dataset_ids: Iterable[uuid.UUID]) -> int:
         """Look for the names in every ready version of these data sets; how many rows were found."""
         return self.find_in(self._versions(dataset_ids))

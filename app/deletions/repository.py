@@ -9,6 +9,7 @@ from sqlalchemy import ColumnElement, SQLColumnExpression, any_, func, literal, 
 from sqlalchemy.dialects.postgresql import ARRAY, UUID
 from sqlalchemy.orm import Session
 
+from app.datasets.matching import Matches
 from app.tables import (
     Dataset,
     DeletionItem,
@@ -104,15 +105,19 @@ _ADD_ITEMS = """
     SELECT CAST(:request AS uuid), i.position, coalesce(i.dataset_id, m.dataset_id), i.sample_id,
            i.subject_key, :key_id, CASE WHEN m.rows > 0 THEN 'matched' ELSE 'no_match' END,
            CASE WHEN m.rows > 0 THEN NULL ELSE 'no data set in force has it' END, coalesce(m.rows, 0)
-    FROM named_items i
-    LEFT JOIN (SELECT position, count(*) AS rows, any_value(dataset_id) AS dataset_id
-               FROM matched_rows GROUP BY position) m ON m.position = i.leader
+    FROM named_items i LEFT JOIN ({counted}) m ON m.position = i.leader
 """
+_COUNTED = """
+    SELECT position, count(*) AS rows, any_value(dataset_id) AS dataset_id FROM matched_rows GROUP BY position
+"""
+_SINGLE = "SELECT position, 1 AS rows, dataset_id FROM matched_rows"
 
 
-def add_items(session: Session, request_id: uuid.UUID, key_id: str) -> int:
-    """Keep what was named and matched last (app.datasets.matching) as this request's; how many matched."""
-    session.execute(text(_ADD_ITEMS), {"request": request_id, "key_id": key_id})
+def add_items(session: Session, matches: Matches, request_id: uuid.UUID, key_id: str) -> int:
+    """Keep what was named, and matched, as this request's items; how many of them matched."""
+    counted = _SINGLE if matches.has_single_rows else _COUNTED
+    statement = text(_ADD_ITEMS.format(counted=counted))
+    session.execute(statement, {"request": request_id, "key_id": key_id})
     matched = select(func.count()).where(
         DeletionItem.request_id == request_id, DeletionItem.result == ItemResult.MATCHED
     )

@@ -111,7 +111,7 @@ def _match(session: Session, naming: Naming, terms: Terms, faults: Faults, at: s
 def _take_in(session: Session, matches: Matches, terms: Terms, caller: Caller) -> DeletionRequest:
     names, request_id = pseudonyms(), uuid.uuid4()
     _refuse_twin(session, terms, caller)
-    matched = repository.add_items(session, request_id, names.key_id)
+    matched = repository.add_items(session, matches, request_id, names.key_id)
     tombstones.bury(session, matches, request_id, names)
     registry.hold_aliases(session)
     models = models_holding(session, request_id, list(matches.homes))
