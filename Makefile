@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 
-.PHONY: help install demo test check format
+.PHONY: help install demo test test-system check format
 
 help:  ## Print this help
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 16
@@ -21,6 +21,10 @@ demo: $(INSTALLED)  ## Delete real samples from a real network and print the aud
 
 test: $(INSTALLED)  ## Run the test suite against real PostgreSQL and Valkey
 	$(BIN)/pytest --numprocesses 2 --dist loadfile
+
+test-system: $(INSTALLED)  ## Run the tests that need more: Docker Compose (x86-64), or root
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[system]'
+	$(BIN)/pytest -m system
 
 check: $(INSTALLED)  ## Format, lint, types, migrations, architecture
 	$(BIN)/ruff format --check .

@@ -183,7 +183,7 @@ def restore_tombstones(
     settings = _settings()
     logs.configure("restore-tombstones")
     journal = Journal(settings.store)
-    with transaction() as session:
+    with transaction(database_url(settings)) as session:
         gap = restoring.gap(session, journal)
         if not dry_run:
             restoring.restore(session, journal, names=pseudonyms(), actor="restore-tombstones")
