@@ -22,6 +22,7 @@ from app.deletions import journal, planner
 from app.events import service as events
 from app.jobs import service as jobs
 from app.reports import publisher
+from models_store.blobs import StoreUnavailable
 from models_store.journal import Journal
 
 log = structlog.get_logger(__name__)
@@ -101,8 +102,11 @@ class Scheduler:
 
     def write_journal(self) -> None:
         """Show in the store which requests stand, for a database that has to be restored."""
-        with transaction() as session:
-            journal.catch_up(session, Journal(self.config.store), limit=_JOURNAL_BATCH)
+        try:
+            with transaction() as session:
+                journal.catch_up(session, Journal(self.config.store), limit=_JOURNAL_BATCH)
+        except StoreUnavailable as error:
+            log.warning("store_unavailable", detail=str(error))  # it follows later
 
     def _guarded(self, step: Callable[[], None]) -> None:
         try:

@@ -22,7 +22,7 @@ from models_store.backend import Backend, Blob, is_digest
 from models_store.folder import FolderBackend
 from models_store.objects import ObjectBackend
 
-__all__ = ["Blob", "BlobDamaged", "BlobMissing", "BlobStore", "Draft", "StoreUnavailable"]
+__all__ = ["Blob", "BlobDamaged", "BlobMissing", "BlobStore", "Draft", "StoreUnavailable", "reaching"]
 
 CHUNK_BYTES = 1024 * 1024
 _DRAFT = "expunge-draft-"
@@ -80,7 +80,7 @@ class Draft:
             StoreUnavailable: Nothing was stored.
         """
         self._file.close()
-        with _reaching():
+        with reaching():
             self._backend.keep(self.path, self.digest)
         return self.digest
 
@@ -96,7 +96,7 @@ class BlobStore:
     _backend: Backend = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        with _reaching():
+        with reaching():
             file_system, root = fsspec.core.url_to_fs(self.url, use_listings_cache=False)
             is_local = isinstance(file_system, LocalFileSystem)
             backend = FolderBackend(Path(root)) if is_local else ObjectBackend(file_system, root)
@@ -122,7 +122,7 @@ class BlobStore:
         """A new draft for the length of the block; what was not kept by then is gone."""
         folder = self._backend.draft_folder
         path = folder / f"{_DRAFT}{uuid.uuid4().hex}"
-        with _reaching():
+        with reaching():
             folder.mkdir(parents=True, exist_ok=True)
             path.touch(mode=self._backend.draft_mode, exist_ok=False)
         try:
@@ -136,7 +136,7 @@ class BlobStore:
 
     def get(self, digest: str) -> bytes:
         """The blob's content. Raises BlobMissing or BlobDamaged."""
-        with _reaching(_checked(digest)), self._backend.open(digest) as file:
+        with reaching(_checked(digest)), self._backend.open(digest) as file:
             content = file.read()
         _compare(hashlib.sha256(content).hexdigest(), digest)
         return content
@@ -156,7 +156,7 @@ class BlobStore:
 
     def _chunks(self, digest: str, chunk_size: int) -> Iterator[bytes]:
         seen = hashlib.sha256()
-        with _reaching(digest):
+        with reaching(digest):
             file = self._backend.open(digest)
         with file:
             held = b""
@@ -188,7 +188,7 @@ class BlobStore:
 
     def size(self, digest: str) -> int:
         """The blob's size in bytes. Raises BlobMissing."""
-        with _reaching(_checked(digest)):
+        with reaching(_checked(digest)):
             return self._backend.find(digest).size
 
     def has(self, digest: str) -> bool:
@@ -207,14 +207,14 @@ class BlobStore:
         Returns:
             Whether it was removed by this call; removing an absent blob changes nothing.
         """
-        with _reaching(_checked(digest)):
+        with reaching(_checked(digest)):
             return self._backend.delete(digest, unless_modified_since=unless_modified_since)
 
     def blobs(self) -> Iterator[Blob]:
         """Every blob, in no order; those stored or removed meanwhile may be among them or not."""
         found = self._backend.blobs()
         while True:
-            with _reaching():
+            with reaching():
                 blob = next(found, None)
             if blob is None:
                 return
@@ -226,14 +226,14 @@ class BlobStore:
         Those of an object store lie in this machine's temporary folder, and only they are looked at.
         """
         limit = time.time() - older_than.total_seconds()
-        with _reaching():
+        with reaching():
             drafts = self._backend.draft_folder.glob(f"{_DRAFT}*")
             return [path for path in drafts if _touched(path) < limit]
 
     def remove_abandoned_drafts(self, older_than: timedelta) -> int:
         """Remove the drafts that `abandoned_drafts` names; how many there were."""
         abandoned = self.abandoned_drafts(older_than)
-        with _reaching():
+        with reaching():
             for path in abandoned:
                 path.unlink(missing_ok=True)
         return len(abandoned)
@@ -259,12 +259,12 @@ def _compare(found: str, digest: str) -> None:
 
 
 def _read(file: BinaryIO, size: int, digest: str) -> bytes:
-    with _reaching(digest):
+    with reaching(digest):
         return file.read(size)
 
 
 @contextmanager
-def _reaching(digest: str | None = None) -> Iterator[None]:
+def reaching(digest: str | None = None) -> Iterator[None]:
     """Turn what file systems raise, each its own, into BlobMissing (of `digest`) or StoreUnavailable."""
     try:
         yield

@@ -14,6 +14,8 @@ from typing import Any
 import fsspec
 from fsspec.implementations.local import LocalFileSystem
 
+from models_store.blobs import reaching
+
 _SUFFIX = ".jsonl.gz"
 
 
@@ -21,7 +23,7 @@ _SUFFIX = ".jsonl.gz"
 class Journal:
     """The files below `journal` in the store at `url`; each is written whole or not at all.
 
-    Every method raises what the file system raises, an OSError in general.
+    Every method may raise StoreUnavailable.
     """
 
     url: str
@@ -29,46 +31,59 @@ class Journal:
     _root: str = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        file_system, root = fsspec.core.url_to_fs(self.url, use_listings_cache=False)
+        with reaching():
+            file_system, root = fsspec.core.url_to_fs(self.url, use_listings_cache=False)
         object.__setattr__(self, "_fs", file_system)
         object.__setattr__(self, "_root", f"{root.rstrip('/')}/journal")
 
     def write(self, name: uuid.UUID, lines: Iterable[bytes]) -> None:
         """Put these lines, none of which holds a newline, in the place of whatever has this name."""
-        draft = self._draft_folder() / f".{uuid.uuid4().hex}"
+        with reaching():
+            draft = self._draft_folder() / f".{uuid.uuid4().hex}"
         try:
-            with draft.open("xb") as raw, gzip.GzipFile(fileobj=raw, mode="wb", compresslevel=1) as file:
-                for line in lines:
-                    file.write(line + b"\n")
-            if self._is_local:
-                _flush(draft)
-                draft.replace(self._path(name))
-                _flush(Path(self._root))
-            else:
-                self._fs.put_file(str(draft), self._path(name))
+            self._write(draft, lines)
+            with reaching():
+                self._keep(draft, self._path(name))
         finally:
             draft.unlink(missing_ok=True)
 
     def read(self, name: uuid.UUID) -> Iterator[bytes]:
-        """The lines. Raises FileNotFoundError."""
-        with self._fs.open(self._path(name), "rb") as stored, gzip.open(stored, "rb") as file:
+        """The lines; there must be such a file."""
+        with reaching(), self._fs.open(self._path(name), "rb") as stored, gzip.open(stored, "rb") as file:
             for line in file:
                 yield line.rstrip(b"\n")
 
     def remove(self, name: uuid.UUID) -> None:
         """Remove the file; removing an absent one changes nothing."""
-        if self._fs.exists(self._path(name)):
-            self._fs.rm_file(self._path(name))
+        with reaching():
+            if self._fs.exists(self._path(name)):
+                self._fs.rm_file(self._path(name))
 
     def names(self) -> set[uuid.UUID]:
         """The names of all files."""
-        if not self._fs.exists(self._root):
-            return set()
-        found = (path.rsplit("/", 1)[-1] for path in self._fs.ls(self._root, detail=False))
+        with reaching():
+            paths = self._fs.ls(self._root, detail=False) if self._fs.exists(self._root) else []
+        found = (path.rsplit("/", 1)[-1] for path in paths)
         return {uuid.UUID(file.removesuffix(_SUFFIX)) for file in found if file.endswith(_SUFFIX)}
 
     def _path(self, name: uuid.UUID) -> str:
         return f"{self._root}/{name}{_SUFFIX}"
+
+    @staticmethod
+    def _write(draft: Path, lines: Iterable[bytes]) -> None:
+        with draft.open("xb") as raw, gzip.GzipFile(fileobj=raw, mode="wb", compresslevel=1) as file:
+            for line in lines:  # what making them raises is not the store's fault
+                with reaching():
+                    file.write(line + b"\n")
+
+    def _keep(self, draft: Path, place: str) -> None:
+        """Put the draft into its place, for good."""
+        if not self._is_local:
+            self._fs.put_file(str(draft), place)
+            return
+        _flush(draft)
+        draft.replace(place)
+        _flush(Path(self._root))
 
     @property
     def _is_local(self) -> bool:

@@ -16,7 +16,11 @@ from safetensors.numpy import save
 
 from models_store.safetensors_header import Entry, NotSafetensors, read_header
 
-_TENSORS = {"weight": np.ones((2, 3), np.float32), "bias": np.zeros(3, np.float16), "step": np.array([4])}
+_TENSORS: dict[str, np.ndarray[Any, Any]] = {
+    "weight": np.ones((2, 3), np.float32),
+    "bias": np.zeros(3, np.float16),
+    "step": np.array([4]),
+}
 _FILE = save(_TENSORS, {"facts": "{}"})
 
 
