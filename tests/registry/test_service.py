@@ -281,6 +281,7 @@ def test_a_reference_is_found_for_its_version_and_rows(world: World) -> None:
     """A network retrained on other rows is no reference for these."""
     world.dataset()
     version = world.trained(reference=True)
+    assert version.rows_digest is not None
     assert service.reference_for(world.session, version.id, version.rows_digest) is None
 
 
