@@ -33,9 +33,20 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
+def _documented(pattern: str) -> str:
+    """The one code block of operations.md that begins with this."""
+    text = (compose.ROOT / "docs" / "operations.md").read_text()
+    (block,) = re.findall(rf"```\w+\n({pattern}.*?)```", text, re.DOTALL)
+    return str(block)
+
+
 def _config(folder: Path, variables: Mapping[str, str], *options: str) -> subprocess.CompletedProcess[str]:
     """Run `docker compose config` in the folder, with these variables in its file `.env`."""
     (folder / ".env").write_text("".join(f"{name}={value}\n" for name, value in variables.items()))
+    return _run(folder, *options)
+
+
+def _run(folder: Path, *options: str) -> subprocess.CompletedProcess[str]:
     found = find_spec("compose")
     assert found is not None, "`make test-system` installs Docker Compose"
     assert found.origin is not None
@@ -47,7 +58,10 @@ def _config(folder: Path, variables: Mapping[str, str], *options: str) -> subpro
 
 
 def _services(folder: Path, variables: Mapping[str, str], *options: str) -> dict[str, dict[str, Any]]:
-    done = _config(folder, variables, *options)
+    return _parsed(_config(folder, variables, *options))
+
+
+def _parsed(done: subprocess.CompletedProcess[str]) -> dict[str, dict[str, Any]]:
     assert (done.returncode, done.stderr) == (0, "")
     found: dict[str, dict[str, Any]] = json.loads(done.stdout)["services"]
     return found
@@ -92,11 +106,22 @@ def test_compose_refuses_to_start_without_a_secret(folder: Path, missing: str) -
     assert missing in done.stderr
 
 
+def test_the_documented_secrets_and_gpu_settings_do(folder: Path) -> None:
+    """What an operator pastes makes a `.env` with which Compose starts a worker that waits for GPU jobs."""
+    make_secrets = _documented("umask 077").split("docker compose")[0]
+    subprocess.run(["bash", "-ec", make_secrets], cwd=folder, check=True)
+    with (folder / ".env").open("a") as file:
+        file.write(_documented("COMPOSE_PROFILES="))
+    services = _parsed(_run(folder))
+    assert services["worker-gpu0"]["command"] == ["worker", "--queues", "gpu"]
+    assert "worker-gpu1" not in services
+    assert services["scheduler"]["environment"]["EXPUNGE_COMPUTE_QUEUE"] == "gpu"
+    assert len(services["api"]["environment"]["EXPUNGE_SECRET_KEY"]) == 64
+
+
 def test_the_documented_override_lets_the_parts_reach_an_object_store(folder: Path) -> None:
-    """They keep the inner network, and nobody else gets a way out."""
-    text = (compose.ROOT / "docs" / "operations.md").read_text()
-    (override,) = re.findall(r"```yaml\n(# docker-compose.override.yml\n.*?)```", text, re.DOTALL)
-    (folder / "docker-compose.override.yml").write_text(override)
+    """They keep the inner network, and no server gets a way out."""
+    (folder / "docker-compose.override.yml").write_text(_documented("# docker-compose.override.yml"))
     services = _services(folder, _SECRETS | _CHOSEN)
     outside = {name for name, service in services.items() if "outer" in service["networks"]}
     assert outside == {"api", "scheduler", "worker", "worker-gpu0", "worker-gpu1"}
