@@ -21,7 +21,7 @@ from workers.data.reader import BadFormat, DataMissing, UnreadableImage
 
 Columns = dict[str, list[Any]]
 Write = Callable[..., Path]
-CIFAR = Path(__file__).parents[4] / "shared" / "data" / "cifar10"
+CIFAR = (Path(__file__).parents[4] / "shared" / "data" / "cifar10").resolve()  # as registration resolves it
 
 
 def test_rows_come_as_they_stand(columns: Columns, write: Write) -> None:
