@@ -40,7 +40,7 @@ def setting(folder: Path, rows: int, seed: int, threads: int) -> Setting:
     return Setting(
         data=DataSpec(
             reader="parquet",
-            location=str(folder),
+            location=str(folder.resolve()),
             options=options,
             num_classes=10,
             image_shape=(32, 32, 3),
