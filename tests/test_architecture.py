@@ -64,7 +64,7 @@ _AROUND_IT = {
     "celery_app": set[str](),
     "tasks": {"celery_app"},
     "reporting": {"monitor"},
-    "assemble": {"spec"},
+    "assemble": {"nets", "spec"},
     "ingest": {"data", "monitor"},
     "validate": {"assemble", "monitor", "pipeline", "spec"},
     "run": {

@@ -15,10 +15,11 @@ from app.config import Settings
 from app.datasets import rows as row_sets
 from app.datasets import service as datasets
 from app.deletions.planner import Assignment
-from app.jobs.params import ARCHITECTURE, RECIPE, method_parameters
+from app.jobs.params import ARCHITECTURE, RECIPE, Architecture, Plugin, method_parameters
 from app.registry import service as registry
 from app.tables import DatasetVersion, Job
 from models_store.rows import RowSet
+from workers.nets.factory import BadArchitecture
 from workers.spec import DataSpec, Environment, TrainSpec, UnlearnSpec, Version
 
 _FEWEST_KIN = 20  # fewer never-trained rows of the same people than this say less than many of the same class
@@ -32,6 +33,14 @@ def environment(config: Settings) -> Environment:
         device=config.device or found,
         rows_in_memory_bytes=config.rows_in_memory_bytes,
     )
+
+
+def architecture(stored: Mapping[str, Any], config: Settings) -> Architecture:
+    """The network that was stored as JSON. Raises BadArchitecture if it is a plugin that is not approved here."""
+    chosen = ARCHITECTURE.validate_python(stored)
+    if isinstance(chosen, Plugin) and chosen.name not in config.network_plugins:
+        raise BadArchitecture("the operator of this worker has approved no plugin of this name")
+    return chosen
 
 
 def data_spec(version: DatasetVersion) -> DataSpec:
@@ -74,7 +83,7 @@ def _train_spec(
     deleted = row_sets.tombstoned(session, version.id)
     return TrainSpec(
         data=data_spec(version),
-        architecture=ARCHITECTURE.validate_python(job.parameters["architecture"]),
+        architecture=architecture(job.parameters["architecture"], config),
         recipe=RECIPE.validate_python(job.parameters["recipe"]),
         train=rows,
         validation=row_sets.of_role(session, version, "validation") - deleted,
@@ -96,7 +105,7 @@ def unlearning(session: Session, job: Job, work: Assignment, config: Settings) -
     return UnlearnSpec(
         data=data_spec(version),
         original=Version(
-            architecture=ARCHITECTURE.validate_python(work.parent.architecture), weights=work.parent.weights
+            architecture=architecture(work.parent.architecture, config), weights=work.parent.weights
         ),
         recipe=RECIPE.validate_python(work.parent.recipe or {}),  # what it says of images is the default
         method=method,

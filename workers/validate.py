@@ -16,13 +16,12 @@ from app.datasets import service as datasets
 from app.datasets.matching import Matches, Named
 from app.db import transaction
 from app.jobs import service as jobs
-from app.jobs.params import ARCHITECTURE
 from app.jobs.service import Lease
 from app.tables import DatasetVersion, Job, ModelVersion
 from models_store.blobs import BlobStore
 from models_store.rows import RowSet
 from workers import pipeline
-from workers.assemble import data_spec, environment
+from workers.assemble import architecture, data_spec, environment
 from workers.monitor import Monitor
 from workers.spec import Fault, ValidateSpec, Version
 
@@ -63,7 +62,7 @@ def _spec(session: Session, job: Job, config: Settings) -> tuple[ValidateSpec, s
     spec = ValidateSpec(
         data=data_spec(dataset),
         uploaded=Version(
-            architecture=ARCHITECTURE.validate_python(version.architecture), weights=version.weights or ""
+            architecture=architecture(version.architecture, config), weights=version.weights or ""
         ),
         train=rows - deleted,
         validation=row_sets.of_role(session, dataset, "validation") - deleted - rows,

@@ -8,13 +8,12 @@ from typing import Any
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
-from app.config import settings
 from app.datasets import rows as row_sets
 from app.datasets import service as datasets
 from app.datasets.matching import Matches, Named
 from app.errors import FAULTS_SHOWN, Conflict, Faults, Invalid
 from app.jobs import service as jobs
-from app.jobs.params import METHODS, Plugin
+from app.jobs.params import METHODS
 from app.registry import policies, service, uploads
 from app.registry.schemas import Registered, RowsByFile, RowsById, VersionUpload
 from app.tables import DatasetVersion, Job, JobKind, Model, ModelVersion, ReferenceNetwork, VersionState
@@ -68,8 +67,8 @@ def _check_files(new: VersionUpload, faults: Faults) -> None:
             "/architecture/normalisation",
             "how the input was normalised must be given: mean and std, where the largest pixel is 1",
         )
-    if isinstance(new.architecture, Plugin) and new.architecture.name not in settings().network_plugins:
-        faults.add("/architecture/name", "the operator has approved no plugin of this name")
+    if not service.is_approved(new.architecture):
+        faults.add(service.UNAPPROVED.pointer, service.UNAPPROVED.detail)
 
 
 def _dataset(session: Session, new: VersionUpload, faults: Faults) -> DatasetVersion | None:

@@ -12,12 +12,13 @@ from sqlalchemy import func, select, update
 from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.orm import Session
 
+from app.config import settings
 from app.datasets import rows as row_sets
 from app.datasets import service as datasets
 from app.errors import Conflict, Fault, Invalid, NotFound
 from app.events import service as events
 from app.jobs import service as jobs
-from app.jobs.params import plain_data
+from app.jobs.params import Architecture, Plugin, plain_data
 from app.registry import policies
 from app.registry.schemas import NewModel, Training, VersionUpload
 from app.tables import (
@@ -32,6 +33,7 @@ from app.tables import (
 )
 from models_store.rows import RowSet
 
+UNAPPROVED = Fault(pointer="/architecture/name", detail="the operator has approved no plugin of this name")
 _ALIASES = 0x616C6961  # the advisory lock between those who accept deletions and those who move aliases
 
 
@@ -61,6 +63,11 @@ def refuse_retired(model: Model) -> None:
         raise Conflict("The model was retired.")
 
 
+def is_approved(architecture: Architecture) -> bool:
+    """Whether the operator lets this network be used: a plugin's code runs where it is installed."""
+    return not isinstance(architecture, Plugin) or architecture.name in settings().network_plugins
+
+
 def list_models(session: Session, *, after: int, limit: int, retired: bool | None = None) -> Sequence[Model]:
     """Models in the order they were registered; only those in force or only retired ones, if that is said."""
     query = select(Model).where(Model.ordinal > after)
@@ -72,6 +79,8 @@ def list_models(session: Session, *, after: int, limit: int, retired: bool | Non
 def train(session: Session, model: Model, training: Training, *, actor: str) -> Job:
     """Queue a training. Raises Invalid if the data set is not ready, Conflict if the model was retired."""
     refuse_retired(model)
+    if not is_approved(training.architecture):
+        raise Invalid(faults=[UNAPPROVED])
     dataset = datasets.newest_ready(session, training.dataset, training.dataset_version)
     job = Job(
         kind=JobKind.TRAIN,

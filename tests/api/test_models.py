@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import pickle
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -274,3 +275,13 @@ def test_readers_and_architectures_are_described(api: Api) -> None:
     found = api.get("/v1/architectures").json()
     assert "resnet18" in found["torchvision"]
     assert found["plugins"] == []
+
+
+def test_a_plugin_is_trained_only_if_the_operator_approved_it(
+    ready: Api, configure: Callable[..., Settings]
+) -> None:
+    """What is installed may still not be what is to be run."""
+    training = {"dataset": "faces", "architecture": {"family": "plugin", "name": "mine"}}
+    assert _pointers(ready.post("/v1/models/net/train", training)) == {"/architecture/name"}
+    configure(network_plugins="mine,other")
+    assert ready.post("/v1/models/net/train", training).status_code == 202
