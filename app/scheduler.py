@@ -8,6 +8,7 @@ import time
 import uuid
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 
 import structlog
@@ -39,6 +40,10 @@ class Scheduler:
 
     config: Settings
     _faulty: dict[uuid.UUID, float] = field(default_factory=dict)
+
+    @cached_property
+    def _journal(self) -> Journal:
+        return Journal(self.config.store)
 
     def turn(self) -> None:
         """One round of all steps. A step that fails is logged and does not keep the others from working."""
@@ -104,7 +109,7 @@ class Scheduler:
         """Show in the store which requests stand, for a database that has to be restored."""
         try:
             with transaction() as session:
-                journal.catch_up(session, Journal(self.config.store), limit=_JOURNAL_BATCH)
+                journal.catch_up(session, self._journal, limit=_JOURNAL_BATCH)
         except StoreUnavailable as error:
             log.warning("store_unavailable", detail=str(error))  # it follows later
 

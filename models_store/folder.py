@@ -35,11 +35,11 @@ class FolderBackend:
         """Flush the draft and move it into its place."""
         place = self._place(digest)
         _create(place.parent)
-        _flush(draft)
+        flush(draft)
         with self._locked(fcntl.LOCK_SH):
             os.utime(draft)
             draft.replace(place)
-        _flush(place.parent)
+        flush(place.parent)
 
     def open(self, digest: str) -> BinaryIO:
         """The file."""
@@ -89,10 +89,10 @@ def _create(folder: Path) -> None:
     if not folder.is_dir():
         _create(folder.parent)
         folder.mkdir(exist_ok=True)
-    _flush(folder.parent)
+    flush(folder.parent)
 
 
-def _flush(path: Path) -> None:
+def flush(path: Path) -> None:
     """Wait until the file's content, or the folder's names, are on the disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:

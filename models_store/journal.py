@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gzip
-import os
 import tempfile
 import uuid
 from collections.abc import Iterable, Iterator
@@ -15,6 +14,7 @@ import fsspec
 from fsspec.implementations.local import LocalFileSystem
 
 from models_store.blobs import reaching
+from models_store.folder import flush
 
 _SUFFIX = ".jsonl.gz"
 
@@ -81,9 +81,9 @@ class Journal:
         if not self._is_local:
             self._fs.put_file(str(draft), place)
             return
-        _flush(draft)
+        flush(draft)
         draft.replace(place)
-        _flush(Path(self._root))
+        flush(Path(self._root))
 
     @property
     def _is_local(self) -> bool:
@@ -96,12 +96,3 @@ class Journal:
         folder = Path(self._root)
         folder.mkdir(parents=True, exist_ok=True)
         return folder
-
-
-def _flush(path: Path) -> None:
-    """Have the file's content, or the folder's names, reach the disk."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

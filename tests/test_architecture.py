@@ -66,7 +66,7 @@ _AROUND_IT = {
     "reporting": {"monitor"},
     "assemble": {"nets", "spec"},
     "ingest": {"data", "monitor"},
-    "validate": {"assemble", "monitor", "pipeline", "spec"},
+    "validate": {"assemble", "data", "monitor", "pipeline", "spec"},
     "run": {
         "assemble",
         "data",

@@ -36,7 +36,7 @@ def environment(config: Settings) -> Environment:
 
 
 def architecture(stored: Mapping[str, Any], config: Settings) -> Architecture:
-    """The network that was stored as JSON. Raises BadArchitecture if it is a plugin that is not approved here."""
+    """The network that is stored so. Raises BadArchitecture if it is a plugin that is not approved here."""
     chosen = ARCHITECTURE.validate_python(stored)
     if isinstance(chosen, Plugin) and chosen.name not in config.network_plugins:
         raise BadArchitecture("the operator of this worker has approved no plugin of this name")

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import asdict
-from itertools import islice
-from pathlib import Path
-from typing import Any
+from io import TextIOWrapper
+from itertools import count, islice
+from typing import Any, TextIO
 
 from sqlalchemy.orm import Session
 
@@ -22,6 +22,8 @@ from models_store.blobs import BlobStore
 from models_store.rows import RowSet
 from workers import pipeline
 from workers.assemble import architecture, data_spec, environment
+from workers.data.place import place
+from workers.data.reader import DataMissing
 from workers.monitor import Monitor
 from workers.spec import Fault, ValidateSpec, Version
 
@@ -83,28 +85,30 @@ def _rows(session: Session, dataset: DatasetVersion, wanted: dict[str, str]) -> 
 
 def _rows_of_file(session: Session, dataset: DatasetVersion, location: str) -> RowSet:
     """The rows of the samples that a file names, one ID a line."""
+    matches = Matches(session)
     try:
-        path = Path(datasets.inside_roots(location))
-        with path.open(encoding="utf-8-sig") as lines:
-            names = (Named(number, None, name, None) for number, name in _ids(lines))
-            matches = Matches(session)
+        with TextIOWrapper(place(datasets.inside_roots(location)).open(), encoding="utf-8-sig") as file:
+            names = (Named(number, None, name, None) for number, name in _ids(file))
             while batch := list(islice(names, _BATCH)):
                 matches.add(batch)
-    except (OSError, UnicodeDecodeError, ValueError):
+    except (DataMissing, OSError, ValueError):  # what is no text in UTF-8 is a ValueError, too
         raise _WrongRows("the file of sample IDs cannot be read as UTF-8 text") from None
     matches.find_in([(dataset.id, dataset.dataset_id)])
-    count, numbers = matches.unmatched(_MOST_LINES)
-    if count:
+    unknown, numbers = matches.unmatched(_MOST_LINES)
+    if unknown:
         named = ", ".join(map(str, numbers))
-        raise _WrongRows(f"the data set version has no such sample, on {count} lines of the file: {named}")
+        raise _WrongRows(f"the data set version has no such sample, on {unknown} lines of the file: {named}")
     return matches.rows_of(dataset.id)
 
 
-def _ids(lines: Iterator[str]) -> Iterator[tuple[int, str]]:
+def _ids(file: TextIO) -> Iterator[tuple[int, str]]:
     """The IDs with the numbers of their lines; empty lines and a heading are passed over."""
-    for number, line in enumerate(lines, start=1):
+    for number in count(1):
+        line = file.readline(_LONGEST_LINE + 1)
         if len(line) > _LONGEST_LINE:
             raise ValueError(f"line {number} is too long")
+        if not line:
+            return
         name = line.strip()
         if name and not (number == 1 and name == _HEADING):
             yield number, name

@@ -95,9 +95,8 @@ class Matches:
     def __init__(self, session: Session) -> None:
         self._session = session
         self.count = 0
-        self.homes: dict[
-            uuid.UUID, uuid.UUID
-        ] = {}  # the data set of each version in which there was something
+        # The versions in which there was something, and the data set of each.
+        self.homes: dict[uuid.UUID, uuid.UUID] = {}
         self._anywhere = self._subjects = self._samples = 0
         for statement in _EMPTY:
             session.execute(text(statement))

@@ -10,6 +10,7 @@ from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import JSONResponse
 from sqlalchemy.orm import Session
 
+from app.bodies import received
 from app.callers.auth import require, require_for_upload
 from app.callers.idempotency import Answer, IdempotencyHeader, once
 from app.callers.service import Caller, Scope
@@ -33,7 +34,6 @@ from app.registry import service as registry
 from app.registry import views
 from app.registry.schemas import ModelView
 from app.tables import DeletionRequest, ItemResult
-from app.uploads import received
 
 router = APIRouter(
     prefix="/v1/deletion-requests", tags=["deletion requests"], responses=documented(401, 403, 422)

@@ -274,7 +274,6 @@ def _drop(session: Session, request_id: uuid.UUID, how: str, actor: str) -> Dele
 
 def retire_model(session: Session, model: Model, reason: str, *, actor: str) -> None:
     """Retire a model: nothing is left to be forgotten by it. Raises Conflict if it was retired before."""
-    registry.lock_aliases(session)
     registry.retire(session, model, actor=actor, reason=reason)
     targets = repository.unfinished_targets(session, model.id)
     for target in targets:

@@ -290,13 +290,15 @@ def remove_alias(session: Session, model: Model, name: str, *, actor: str, reaso
 
 
 def retire(session: Session, model: Model, *, actor: str, reason: str) -> None:
-    """Nothing is to be done with the model any more: its aliases go, its jobs are cancelled."""
+    """Nothing is to be done with the model any more: its jobs are cancelled, its aliases go."""
     refuse_retired(model)
+    # Jobs before aliases, as the publisher locks them: the other way round the two would wait for each other.
+    jobs.cancel_of_model(session, model.id, actor=actor, reason="the model was retired")
+    lock_aliases(session)
     for name in session.scalars(select(Alias.name).where(Alias.model_id == model.id)).all():
         remove_alias(session, model, name, actor=actor, reason=reason)
     model.retired_at = datetime.now(UTC)
     events.record(session, actor=actor, action="retired", entity="Model", entity_id=model.id, reason=reason)
-    jobs.cancel_of_model(session, model.id, actor=actor, reason="the model was retired")
 
 
 def _check_usable(session: Session, version: ModelVersion) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -76,3 +77,14 @@ def test_a_file_outside_the_roots_is_not_read(world: World, write: Callable[[byt
     version = world.dataset()
     with pytest.raises(validate._WrongRows, match="cannot be read"):
         validate._rows(world.session, version, {"file": "/etc/hostname"})
+
+
+def test_a_pipe_is_not_waited_for(
+    world: World, write: Callable[[bytes], dict[str, str]], tmp_path: Path
+) -> None:
+    """Only a regular file is opened."""
+    write(b"")
+    os.mkfifo(tmp_path / "pipe")
+    version = world.dataset()
+    with pytest.raises(validate._WrongRows, match="cannot be read"):
+        validate._rows(world.session, version, {"file": str(tmp_path / "pipe")})
