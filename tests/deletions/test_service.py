@@ -15,11 +15,14 @@ from app.deletions.schemas import NewItem, NewRequest
 from app.errors import Conflict, Invalid, NotFound
 from app.jobs import service as jobs
 from app.pseudonyms import pseudonyms
+from app.registry import service as registry
 from app.tables import (
     DeletionItem,
     DeletionRequest,
     ItemResult,
     Job,
+    JobState,
+    Model,
     OutboxMessage,
     RequestState,
     Target,
@@ -322,6 +325,28 @@ def test_cancelling_and_claiming_at_once_do_not_block_each_other(others: Others)
     assert claimed.result() == {1}
     with pytest.raises(Conflict):
         cancelled.result()
+
+
+def test_retiring_and_publishing_at_once_do_not_block_each_other(others: Others) -> None:
+    """Both lock the job before the aliases: whoever comes second waits, and is not waited for."""
+    with transaction(others.url) as session:
+        world = World(session)
+        world.dataset()
+        model_id = world.trained().model_id
+        world.request(1)
+        world.plan()
+        job_id = world.next_job().id
+
+    def retire(session: Session) -> None:
+        service.retire_model(session, session.get_one(Model, model_id), "not served", actor="desk")
+
+    with transaction(others.url) as session:
+        jobs.locked(session, job_id)
+        retired = others.stuck(retire)
+        registry.lock_aliases(session)
+    retired.result()
+    with transaction(others.url) as session:
+        assert session.get_one(Job, job_id).state is JobState.CANCELLED
 
 
 def test_a_request_is_shown_with_its_counts_and_targets(world: World) -> None:
