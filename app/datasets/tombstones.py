@@ -16,7 +16,7 @@ from app.datasets.matching import Matches
 from app.pseudonyms import Pseudonyms
 from app.tables import Dataset, Sample, Tombstone, TombstonedRow
 
-_BATCH = 20_000
+_BATCH = 5_000
 _NOBODY = frozenset[uuid.UUID]()
 _SAMPLES = "SELECT DISTINCT sample_id, content_hash FROM matched_rows WHERE dataset_id = %s"
 _SUBJECTS = "SELECT DISTINCT subject_key FROM matched_rows WHERE dataset_id = %s AND subject_key IS NOT NULL"

@@ -15,7 +15,7 @@ from app.datasets.matching import Matches, Named
 from app.errors import FAULTS_SHOWN, Faults
 from app.pseudonyms import Pseudonyms
 
-_BATCH = 20_000  # items held at a time
+_BATCH = 5_000  # items held at a time
 
 
 class Item(Protocol):
