@@ -3,37 +3,27 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Any
 
-import pytest
 from sqlalchemy import select
-from sqlalchemy.orm import Session
 
-from app.datasets import service as datasets
 from app.db import transaction
-from app.deletions import planner
 from app.jobs import service as jobs
 from app.registry import service as registry
-from app.registry.schemas import Training
 from app.reports import publisher
 from app.reports.attestation import load_public_pem, verify
 from app.reports.verdict import Verdict
 from app.tables import (
     Attestation,
-    DatasetState,
-    Job,
-    JobKind,
     JobState,
     ModelVersion,
     OutboxMessage,
-    ReferenceNetwork,
     RequestState,
     Target,
     TargetState,
     VersionState,
 )
 from tests.fixtures.concurrency import Others
-from tests.fixtures.world import TRAIN, World, invented_digest
+from tests.fixtures.world import TRAIN, World
 
 
 def _versions(world: World) -> list[ModelVersion]:
@@ -42,15 +32,6 @@ def _versions(world: World) -> list[ModelVersion]:
 
 def _topics(world: World) -> list[str]:
     return list(world.session.scalars(select(OutboxMessage.topic).order_by(OutboxMessage.id)))
-
-
-def _planned(world: World, *rows: int, **policy: Any) -> Job:
-    """The planned job of one request for these rows of a new model."""
-    world.dataset()
-    world.trained(**policy)
-    world.request(*rows)
-    world.plan()
-    return world.next_job()
 
 
 # --- publishing ---------------------------------------------------------------------------------------
@@ -106,7 +87,7 @@ def test_a_published_report_is_filed_and_signed(world: World) -> None:
 
 def test_a_job_is_settled_once(world: World) -> None:
     """A second settling changes nothing."""
-    job = _planned(world, 1)
+    job = world.planned(1)
     world.compute(job)
     world.settle(job)
     before = world.counts()
@@ -116,7 +97,7 @@ def test_a_job_is_settled_once(world: World) -> None:
 
 def test_a_job_that_has_not_ended_is_not_settled(world: World) -> None:
     """Nothing follows from a computation that still runs."""
-    job = _planned(world, 1)
+    job = world.planned(1)
     world.begin(job)
     before = world.counts()
     world.settle(job)
@@ -127,7 +108,7 @@ def test_two_schedulers_publish_one_version(others: Others) -> None:
     """Of two that settle the same job at once, one does and the other finds it done."""
     with transaction(others.url) as session:
         world = World(session)
-        job = _planned(world, 1)
+        job = world.planned(1)
         world.compute(job)
         job_id = job.id
     for future in [others.start(partial(publisher.settle, job_id=job_id)) for _ in range(4)]:
@@ -140,7 +121,7 @@ def test_publishing_and_accepting_at_once_do_not_block_each_other(others: Others
     """A request that is being accepted comes before the publication, which then leaves it open."""
     with transaction(others.url) as session:
         world = World(session)
-        job = _planned(world, 1)
+        job = world.planned(1)
         world.compute(job)
         job_id, caller = job.id, world.caller()
 
@@ -161,7 +142,7 @@ def test_publishing_and_accepting_at_once_do_not_block_each_other(others: Others
 
 def test_a_request_that_arrives_while_the_job_runs_gets_the_next_job(world: World) -> None:
     """The finished requests are done, the later one is carried out from the new version."""
-    job = _planned(world, 1)
+    job = world.planned(1)
     world.compute(job)
     late = world.request(2)
     world.settle(job)
@@ -175,7 +156,7 @@ def test_a_request_that_arrives_while_the_job_runs_gets_the_next_job(world: Worl
 
 def test_a_second_request_for_rows_in_work_is_done_with_the_first(world: World) -> None:
     """Its rows have left the model when its turn comes."""
-    job = _planned(world, 1)
+    job = world.planned(1)
     world.compute(job)
     late = world.request(1)
     world.settle(job)
@@ -226,7 +207,7 @@ def test_a_failed_job_whose_parent_was_replaced_fails_nobody(world: World) -> No
 
 def test_a_rejected_network_leads_to_the_next_method(world: World) -> None:
     """Its report is filed, nothing is published, and the next rung runs under the same policy."""
-    job = _planned(world, 1)
+    job = world.planned(1)
     world.compute(job, found=True)
     world.settle(job)
     report = world.report(job)
@@ -238,7 +219,7 @@ def test_a_rejected_network_leads_to_the_next_method(world: World) -> None:
 
 def test_the_last_rung_publishes_whatever_an_attack_says(world: World) -> None:
     """A network that never saw the rows has forgotten them."""
-    job = _planned(world, 1)
+    job = world.planned(1)
     world.compute(job, found=True)
     world.settle(job)
     last = world.next_job()
@@ -250,7 +231,7 @@ def test_the_last_rung_publishes_whatever_an_attack_says(world: World) -> None:
 
 def test_a_useless_last_rung_is_left_to_a_person(world: World) -> None:
     """A retrained network that lost its accuracy is not put into use by itself."""
-    job = _planned(world, 1, ladder=[{"method": "retrain"}])
+    job = world.planned(1, ladder=[{"method": "retrain"}])
     world.compute(job, loss=0.3)
     world.settle(job)
     assert job.state is JobState.AWAITING_APPROVAL
@@ -259,7 +240,7 @@ def test_a_useless_last_rung_is_left_to_a_person(world: World) -> None:
 
 def test_an_inconclusive_audit_without_power_is_not_enough(world: World) -> None:
     """An attack that does not even find the rows in the original says nothing about the result."""
-    job = _planned(world, 1)
+    job = world.planned(1)
     world.compute(job, detects=False)
     world.settle(job)
     assert (job.state, world.next_job().rung) == (JobState.SUPERSEDED, 1)
@@ -267,7 +248,7 @@ def test_an_inconclusive_audit_without_power_is_not_enough(world: World) -> None
 
 def test_only_what_passed_is_published_where_the_policy_says_so(world: World) -> None:
     """An inconclusive result goes on to the next rung; a pass is published."""
-    job = _planned(world, 1, publish_when="passed")
+    job = world.planned(1, publish_when="passed")
     world.compute(job)
     world.settle(job)
     assert job.state is JobState.SUPERSEDED
@@ -294,196 +275,3 @@ def test_a_job_cancelled_before_its_approval_fails_its_targets(world: World) -> 
     world.settle(job)
     assert [target.state for target in world.targets(request)] == [TargetState.FAILED]
     assert request.state is RequestState.PARTLY_COMPLETED
-
-
-# --- references ---------------------------------------------------------------------------------------
-
-
-def _with_reference(world: World, **policy: Any) -> tuple[Job, str]:
-    """An unlearn job that waited for its reference, which is there, and the reference's weights."""
-    job = _planned(world, 1, reference=True, **policy)
-    lease, _ = world.begin(job)
-    other = jobs.queue(world.session, planner.reference_job(world.session, job, actor="job"))
-    jobs.wait_for(world.session, lease, other, {}, "waiting for a reference")
-    weights = invented_digest("reference")
-    outcome = {"weights": weights, "figures": {"seconds": 2.0}}
-    jobs.finish_computing(world.session, world.claim(other), outcome)
-    world.settle(other)
-    return job, weights
-
-
-def test_a_finished_reference_is_kept_and_wakes_the_job(world: World) -> None:
-    """It is found for the version and the rows it was made for."""
-    job, weights = _with_reference(world)
-    assert job.state is JobState.QUEUED
-    (kept,) = world.session.scalars(select(ReferenceNetwork))
-    assert (kept.weights, kept.seconds, kept.rows_digest) == (weights, 2.0, job.rows_digest)
-
-
-def test_an_exact_reference_is_preferred_to_what_it_judged(world: World) -> None:
-    """The retrained network is published, not the approximate one."""
-    job, weights = _with_reference(world)
-    world.compute(job, reference=weights)
-    world.settle(job)
-    new = _versions(world)[-1]
-    assert (new.origin, new.weights) == ("retrained", weights)
-    assert world.report(job).body["model"]["weights_after"] == weights
-
-
-def test_a_policy_may_publish_the_approximate_network(world: World) -> None:
-    """The reference judges without taking its place."""
-    job, weights = _with_reference(world, prefer_exact=False)
-    world.compute(job, reference=weights)
-    world.settle(job)
-    new = _versions(world)[-1]
-    assert (new.origin, world.report(job).verdict) == ("unlearned", Verdict.PASS)
-    assert new.weights != weights
-
-
-def test_a_second_reference_for_the_same_rows_does_no_harm(world: World) -> None:
-    """Two jobs may have wanted it at once; the first one's result stays."""
-    job, weights = _with_reference(world)
-    twin = jobs.queue(world.session, planner.reference_job(world.session, job, actor="job"))
-    outcome = {"weights": invented_digest("other"), "figures": {"seconds": 3.0}}
-    jobs.finish_computing(world.session, world.claim(twin), outcome)
-    world.settle(twin)
-    assert twin.state is JobState.DONE
-    assert list(world.session.scalars(select(ReferenceNetwork.weights))) == [weights]
-
-
-@pytest.mark.parametrize("end", ["failed", "cancelled"])
-def test_a_job_goes_on_without_a_reference_that_cannot_be_had(world: World, end: str) -> None:
-    """It is woken however the reference's job ended."""
-    job = _planned(world, 1, reference=True)
-    lease, _ = world.begin(job)
-    other = jobs.queue(world.session, planner.reference_job(world.session, job, actor="job"))
-    jobs.wait_for(world.session, lease, other, {}, "waiting for a reference")
-    if end == "failed":
-        jobs.fail(world.session, world.claim(other), "out of memory")
-    else:
-        jobs.request_cancel(world.session, other.id, world.caller(), "too dear")
-    world.settle(other)
-    assert job.state is JobState.QUEUED
-
-
-# --- training and registering -------------------------------------------------------------------------
-
-
-def test_a_training_whose_rows_were_deleted_meanwhile_starts_over(world: World) -> None:
-    """It is queued again without its result, and the next attempt leaves the rows out."""
-    world.dataset()
-    model = world.model()
-    job = registry.train(world.session, model, Training(dataset="faces"), actor="trainer")
-    world.finish_training(job)
-    world.request(1)
-    world.settle(job)
-    assert (job.state, job.outcome, job.rows_digest) == (JobState.QUEUED, None, None)
-    assert _versions(world) == []
-    world.finish_training(job)
-    world.settle(job)
-    assert world.rows(world.aliased(model.id)) == set(TRAIN) - {1}
-
-
-def test_a_training_without_an_alias_is_checked_as_well(world: World) -> None:
-    """A version in no use must not hold deleted rows either."""
-    world.dataset()
-    job = registry.train(world.session, world.model(), Training(dataset="faces", alias=None), actor="trainer")
-    world.finish_training(job)
-    world.request(1)
-    world.settle(job)
-    assert (job.state, _versions(world)) == (JobState.QUEUED, [])
-
-
-def test_a_training_waits_for_a_request_that_is_being_accepted(others: Others) -> None:
-    """It finds the deletion instead of publishing just before it."""
-    with transaction(others.url) as session:
-        world = World(session)
-        world.dataset()
-        job = registry.train(session, world.model(), Training(dataset="faces", alias=None), actor="trainer")
-        world.finish_training(job)
-        job_id, caller = job.id, world.caller()
-    with transaction(others.url) as session:
-        World(session).request(1, by=caller)
-        settled = others.stuck(partial(publisher.settle, job_id=job_id))
-    settled.result()
-    with transaction(others.url) as session:
-        assert session.get_one(Job, job_id).state is JobState.QUEUED
-
-
-def test_a_training_on_a_data_set_retired_meanwhile_fails(world: World) -> None:
-    """A deletion could no longer reach its rows."""
-    world.dataset()
-    job = registry.train(world.session, world.model(), Training(dataset="faces"), actor="trainer")
-    world.finish_training(job)
-    datasets.retire(world.session, "faces", "contract ended", actor="desk")
-    world.settle(job)
-    assert (job.state, job.reason) == (JobState.FAILED, "the data set was retired while it trained")
-    assert _versions(world) == []
-
-
-def test_a_failed_training_moves_nothing(world: World) -> None:
-    """It is settled, and that is all."""
-    world.dataset()
-    job = registry.train(world.session, world.model(), Training(dataset="faces"), actor="trainer")
-    jobs.fail(world.session, world.claim(job), "the loss is not a number")
-    world.settle(job)
-    assert job.settled_at is not None
-    assert _versions(world) == []
-
-
-@pytest.mark.parametrize("end", ["failed", "cancelled"])
-def test_a_registration_whose_job_ended_early_has_failed(world: World, end: str) -> None:
-    """A data set version does not stay pending for ever."""
-    version = world.register()
-    job = world.next_job(JobKind.INGEST)
-    if end == "failed":
-        jobs.fail(world.session, world.claim(job), "its worker was lost")
-    else:
-        jobs.request_cancel(world.session, job.id, world.caller(), "wrong folder")
-    world.settle(job)
-    assert version.state is DatasetState.FAILED
-    assert version.reason == f"its job ended: {job.reason}"
-
-
-def test_a_registration_that_was_refused_keeps_its_reason(world: World) -> None:
-    """The faults of the data say more than that the job has failed."""
-    version = world.register()
-    job = world.next_job(JobKind.INGEST)
-    lease = world.claim(job)
-    datasets.refuse(version, ["row 3: no such class"], actor="job")
-    jobs.fail(world.session, lease, "the data has faults")
-    world.settle(job)
-    assert version.reason == "1 faults"
-
-
-def test_ended_jobs_are_found_until_they_are_settled(world: World) -> None:
-    """The scheduler asks for the next one until there is none."""
-    job = _planned(world, 1)
-    world.compute(job)
-    world.session.flush()
-    assert publisher.next_to_settle(world.session, skip=()) == job.id
-    assert publisher.next_to_settle(world.session, skip={job.id}) is None
-    world.settle(job)
-    assert publisher.next_to_settle(world.session, skip=()) is None
-
-
-def test_settling_belongs_to_one_transaction(others: Others) -> None:
-    """If anything in it fails, nothing of it has happened, and the job can be settled later."""
-    with transaction(others.url) as session:
-        world = World(session)
-        job = _planned(world, 1)
-        world.compute(job)
-        job_id, before = job.id, world.counts()
-
-    def settle_and_break(session: Session) -> None:
-        publisher.settle(session, job_id)
-        session.flush()
-        raise RuntimeError("the machine goes away")
-
-    with pytest.raises(RuntimeError):
-        others.start(settle_and_break).result()
-    with transaction(others.url) as session:
-        world = World(session)
-        assert world.counts() == before
-        publisher.settle(session, job_id)
-        assert session.get_one(Job, job_id).state is JobState.DONE
