@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Callable
 from pathlib import Path
+from typing import TypeVar
 
 import pytest
 from sqlalchemy import create_engine, make_url, select
@@ -22,6 +24,8 @@ from app.tables import DatasetVersion, DeletionItem, DeletionRequest, RequestSta
 from models_store.journal import Journal
 from tests.fixtures.world import World
 
+Result = TypeVar("Result")
+
 
 @pytest.fixture
 def journal(tmp_path: Path) -> Journal:
@@ -37,6 +41,20 @@ def _copied(url: str, create_database: Callable[[str | None], str]) -> str:
 
 def _session(url: str) -> Session:
     return Session(create_engine(url, poolclass=NullPool))
+
+
+def _happened(url: str, act: Callable[[World], Result], journal: Journal) -> Result:
+    """Have something happen in the database, and the scheduler write the journal after it."""
+    with _session(url) as session, session.begin():
+        result = act(World(session))
+        session.flush()
+        journals.catch_up(session, journal, limit=10)
+    return result
+
+
+def _request_on_new_data(world: World) -> uuid.UUID:
+    world.dataset()
+    return world.request(5).id
 
 
 def _restore(session: Session, journal: Journal) -> int:
@@ -104,11 +122,7 @@ def test_a_data_set_that_the_backup_lacks_is_barred_when_it_comes_again(
 ) -> None:
     """Its tombstones wait for it under its name."""
     backup = _copied(live_database, create_database)
-    with _session(live_database) as session, session.begin():
-        world = World(session)
-        world.dataset()
-        world.request(5)
-        journals.catch_up(session, journal, limit=10)
+    _happened(live_database, _request_on_new_data, journal)
     with _session(backup) as session, session.begin():
         _restore(session, journal)
         world = World(session)
@@ -119,16 +133,19 @@ def test_what_was_taken_back_since_is_named(
     live_database: str, create_database: Callable[[str | None], str], journal: Journal
 ) -> None:
     """The restored database would carry it out, so somebody has to take it back again."""
-    with _session(live_database) as session, session.begin():
-        world = World(session)
+
+    def request(world: World) -> uuid.UUID:
         world.dataset()
         world.trained()
-        request_id = world.request(5).id
-        journals.catch_up(session, journal, limit=10)
+        return world.request(5).id
+
+    request_id = _happened(live_database, request, journal)
     backup = _copied(live_database, create_database)
-    with _session(live_database) as session, session.begin():
-        deletions.cancel(session, request_id, "a mistake", actor="desk")
-        journals.catch_up(session, journal, limit=10)
+    _happened(
+        live_database,
+        lambda world: deletions.cancel(world.session, request_id, "a mistake", actor="desk"),
+        journal,
+    )
     with _session(backup) as session, session.begin():
         assert restoring.gap(session, journal).taken_back == {request_id}
 
@@ -138,11 +155,7 @@ def test_another_secret_key_is_noticed(
 ) -> None:
     """Its hashes would match nothing, silently."""
     backup = _copied(live_database, create_database)
-    with _session(live_database) as session, session.begin():
-        world = World(session)
-        world.dataset()
-        world.request(5)
-        journals.catch_up(session, journal, limit=10)
+    _happened(live_database, _request_on_new_data, journal)
     with _session(backup) as session, session.begin(), pytest.raises(NotRestorable, match="SECRET_KEY"):
         restoring.restore(session, journal, names=Pseudonyms(b"another"), actor="operator")
     with _session(backup) as session:
