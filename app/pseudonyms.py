@@ -6,6 +6,7 @@ import hashlib
 import os
 import secrets
 import uuid
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from pathlib import Path
@@ -14,6 +15,8 @@ from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.hmac import HMAC
 
 from app.config import settings
+
+KEY_SIZE = 32  # bytes of each hash
 
 
 @dataclass(frozen=True)
@@ -29,24 +32,29 @@ class Pseudonyms:
     @property
     def key_id(self) -> str:
         """Names the secret without revealing it, so that hashes of a former one can be told apart."""
-        return self._hash(b"key id", b"").hex()[:16]
+        return self._hashes(b"key id", [b""])[0].hex()[:16]
 
     def subject(self, subject: str) -> bytes:
         """The person a sample is about."""
-        return self._hash(b"subject", subject.encode())
+        return self._hashes(b"subject", [subject.encode()])[0]
 
-    def sample(self, dataset_id: uuid.UUID, sample_id: str) -> bytes:
-        """A sample ID; IDs are unique in their data set only."""
-        return self._hash(b"sample" + dataset_id.bytes, sample_id.encode())
+    def samples(self, dataset_id: uuid.UUID, sample_ids: Iterable[str]) -> list[bytes]:
+        """Sample IDs; they are unique in their data set only."""
+        return self._hashes(b"sample" + dataset_id.bytes, [sample_id.encode() for sample_id in sample_ids])
 
-    def content(self, content_hash: bytes) -> bytes:
-        """A sample's content, by its SHA-256."""
-        return self._hash(b"content", content_hash)
+    def contents(self, content_hashes: Iterable[bytes]) -> list[bytes]:
+        """Samples' contents, by their SHA-256."""
+        return self._hashes(b"content", content_hashes)
 
-    def _hash(self, purpose: bytes, value: bytes) -> bytes:
-        started = self._keyed.copy()  # a third of the time that starting with the secret takes
-        started.update(purpose + b"\0" + value)
-        return started.finalize()
+    def _hashes(self, purpose: bytes, values: Iterable[bytes]) -> list[bytes]:
+        begun = self._keyed.copy()  # going on from a copy takes a third of the time that a new start takes
+        begun.update(purpose + b"\0")
+        hashes: list[bytes] = []
+        for value in values:
+            keyed = begun.copy()
+            keyed.update(value)
+            hashes.append(keyed.finalize())
+        return hashes
 
 
 def read_or_create(path: Path, size: int = 32) -> bytes:

@@ -27,9 +27,9 @@ def test_the_same_value_has_different_pseudonyms_by_purpose() -> None:
     names = Pseudonyms(b"secret")
     found = {
         names.subject("alice"),
-        names.sample(HERE, "alice"),
-        names.sample(uuid.UUID(int=2), "alice"),
-        names.content(b"alice"),
+        *names.samples(HERE, ["alice"]),
+        *names.samples(uuid.UUID(int=2), ["alice"]),
+        *names.contents([b"alice"]),
         Pseudonyms(b"other secret").subject("alice"),
     }
     assert len(found) == 5

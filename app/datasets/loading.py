@@ -24,7 +24,7 @@ from app.datasets import rows as row_sets
 from app.datasets import tombstones
 from app.datasets.copying import NULL, copy_in, driver
 from app.pseudonyms import Pseudonyms
-from app.tables import Dataset, DatasetVersion, Tombstone
+from app.tables import Dataset, DatasetVersion, Tombstones
 from models_store.rows import RowSet
 
 _MOST_REPEATS = 20
@@ -37,7 +37,6 @@ _SETTINGS = {
 _ROW_HEAD = Struct("!hi16siii")  # 6 columns, data set version, ordinal, length of the sample ID
 _ROW_TAIL = Struct("!ihi32s")  # label, content hash
 _KEY = Struct("!i32s")  # subject key
-_COVERED = Struct("!hi16siii16s")  # 3 columns: data set version, ordinal, request
 
 
 @dataclass(frozen=True)
@@ -163,13 +162,11 @@ class Loading:
         return [key_of[name] for name in block.subjects]
 
     def _note_hits(self, block: Block, subject_keys: Sequence[bytes | None]) -> None:
-        names, dataset_id = self._names, self._dataset_id
-        columns = (block.ordinals, block.sample_ids, block.content_hashes, subject_keys)
-        for ordinal, sample_id, content_hash, subject_key in zip(*columns, strict=True):
-            requests = self._guard.hits(
-                names.sample(dataset_id, sample_id), subject_key, names.content(content_hash)
-            )
-            for request_id in requests:
+        samples = self._names.samples(self._dataset_id, block.sample_ids)
+        contents = self._names.contents(block.content_hashes)
+        rows = zip(block.ordinals, samples, subject_keys, contents, strict=True)
+        for ordinal, sample, subject, content in rows:
+            for request_id in self._guard.hits(sample, subject, content):
                 self._covered.add(ordinal, request_id)
 
     def _repeats(self) -> Repeats:
@@ -189,16 +186,11 @@ class Loading:
         requests = literal(self._covered.requests, ARRAY(UUID))
         standing = set(
             self._session.scalars(
-                select(Tombstone.request_id).where(Tombstone.request_id == any_(requests)).distinct()
+                select(Tombstones.request_id).where(Tombstones.request_id == any_(requests)).distinct()
             )
         )
-        version = self._version_id.bytes
-        rows = (
-            _COVERED.pack(3, 16, version, 4, ordinal, 16, request_id.bytes)
-            for ordinal, request_id in self._covered
-            if request_id in standing
-        )
-        copy_in(self._session, "tombstoned_rows", "dataset_version_id, ordinal, request_id", rows)
+        pairs = ((ordinal, request_id) for ordinal, request_id in self._covered if request_id in standing)
+        row_sets.cover_pairs(self._session, self._version_id, pairs)
 
     def _execute(self, statement: str) -> None:
         self._driver.execute(statement)

@@ -16,7 +16,7 @@ from app.tables import DatasetVersion
 
 _FOUND = """
     SELECT m.sample_id, m.ordinal, s.label, m.content_hash,
-           s.ordinal IN (SELECT ordinal FROM tombstoned_rows WHERE dataset_version_id = :version)
+           s.ordinal IN (SELECT unnest(ordinals) FROM tombstoned_rows WHERE dataset_version_id = :version)
     FROM (SELECT DISTINCT ordinal, sample_id, content_hash FROM matched_rows
           WHERE dataset_version_id = :version) m
     JOIN samples s ON s.dataset_version_id = CAST(:version AS uuid) AND s.ordinal = m.ordinal

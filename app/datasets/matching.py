@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import repeat
 from struct import Struct
 from typing import Any, NamedTuple
 
 from sqlalchemy import select, text
 from sqlalchemy.orm import Session
 
-from app.datasets.copying import copy_in, field
+from app.datasets.copying import NULL, copy_in, field
 from app.tables import DatasetState, DatasetVersion
 from models_store.rows import RowSet
 
@@ -64,6 +65,7 @@ _UNMATCHED = """
     WHERE NOT EXISTS (SELECT FROM matched_rows m WHERE m.position = i.leader)
 """
 _NUMBERS = Struct("!hiiiiii")  # 6 columns; position, leader and place
+_COLUMNS = "position, leader, place, dataset_id, sample_id, subject_key"
 _ANALYZE_FROM = 1000  # names; fewer are found quickly by any plan
 
 
@@ -79,14 +81,12 @@ class Named(NamedTuple):
     subject_key: bytes | None
 
 
-def _packed(names: Sequence[Named], start: int) -> Iterator[bytes]:
-    """The names as rows of `named_items`, numbered from `start`."""
-    homes = {home: field(home.bytes if home is not None else None) for home in {name[1] for name in names}}
-    for position, (place, home, sample_id, subject_key) in enumerate(names, start):
-        yield _NUMBERS.pack(6, 4, position, 4, position, 4, place)
-        yield homes[home]
-        yield field(sample_id.encode() if sample_id is not None else None)
-        yield field(subject_key)
+def _home(dataset_id: uuid.UUID | None) -> bytes:
+    return field(dataset_id.bytes if dataset_id is not None else None)
+
+
+def _sample(sample_id: str | None) -> bytes:
+    return field(sample_id.encode() if sample_id is not None else None)
 
 
 class Matches:
@@ -103,13 +103,40 @@ class Matches:
 
     def add(self, names: Sequence[Named]) -> None:
         """Add names to be found."""
-        columns = "position, leader, place, dataset_id, sample_id, subject_key"
-        start, self.count = self.count, self.count + len(names)
         self._anywhere += sum(name.dataset_id is None for name in names)
         samples = sum(name.sample_id is not None for name in names)
         self._samples += samples
         self._subjects += len(names) - samples
-        copy_in(self._session, "named_items", columns, [b"".join(_packed(names, start))])
+        self._copy(
+            [name.place for name in names],
+            (_home(name.dataset_id) for name in names),
+            (_sample(name.sample_id) for name in names),
+            (field(name.subject_key) for name in names),
+        )
+
+    def add_samples(
+        self, dataset_id: uuid.UUID | None, places: Sequence[int], sample_ids: Sequence[str]
+    ) -> None:
+        """Add samples' IDs to be found, all in one data set, or in any."""
+        if dataset_id is None:
+            self._anywhere += len(places)
+        self._samples += len(places)
+        self._copy(places, repeat(_home(dataset_id)), map(_sample, sample_ids), repeat(NULL))
+
+    def _copy(
+        self,
+        places: Sequence[int],
+        homes: Iterable[bytes],
+        samples: Iterable[bytes],
+        subjects: Iterable[bytes],
+    ) -> None:
+        """Copy names into `named_items`; what is not a place is a column as COPY has it."""
+        pieces: list[bytes] = []
+        fields = zip(places, homes, samples, subjects, strict=False)
+        for position, (place, home, sample, subject) in enumerate(fields, self.count):
+            pieces += (_NUMBERS.pack(6, 4, position, 4, position, 4, place), home, sample, subject)
+        self.count += len(places)
+        copy_in(self._session, "named_items", _COLUMNS, [b"".join(pieces)])
 
     @property
     def has_homeless(self) -> bool:

@@ -3,14 +3,32 @@
 from __future__ import annotations
 
 import uuid
+from collections.abc import Iterable
 from functools import lru_cache
+from itertools import chain
+from struct import Struct
 
-from sqlalchemy import any_, literal, select
+from sqlalchemy import Select, any_, literal, select, text
 from sqlalchemy.dialects.postgresql import ARRAY, INTEGER, insert
 from sqlalchemy.orm import Session
 
-from app.tables import DatasetVersion, RowBits, Sample, TombstonedRow
+from app.datasets.copying import copy_in
+from app.tables import DatasetVersion, RowBits, Sample, TombstonedRows
 from models_store.rows import RowSet
+
+# Ordinals by which covered rows are kept together: a request that names everything takes a thousandth of the
+# database rows, one that names a few rows still only a few bytes each.
+_BLOCK = 1024
+_COVER = """
+    INSERT INTO tombstoned_rows (dataset_version_id, request_id, block, ordinals)
+    SELECT CAST(:version AS uuid), request_id, ordinal / :block, array_agg(DISTINCT ordinal)
+    FROM ({rows}) AS covered GROUP BY request_id, ordinal / :block
+"""
+_PAIRS = (
+    "CREATE TEMP TABLE IF NOT EXISTS covered_rows (ordinal int, request_id uuid) ON COMMIT DELETE ROWS",
+    "DELETE FROM covered_rows",
+)
+_PAIR = Struct("!hiii16s")  # 2 columns: ordinal, request
 
 
 @lru_cache(maxsize=64)
@@ -38,33 +56,48 @@ def of_role(session: Session, version: DatasetVersion, role: str) -> RowSet:
 
 def tombstoned(session: Session, version_id: uuid.UUID) -> RowSet:
     """The rows of a data set version that may not train, since a request that stands names them."""
-    query = select(TombstonedRow.ordinal).where(TombstonedRow.dataset_version_id == version_id)
-    return RowSet.of(session.scalars(query.execution_options(yield_per=10_000)))
+    return _joined(session, _blocks(version_id))
+
+
+def cover(session: Session, version_id: uuid.UUID, rows: str, **values: object) -> None:
+    """Bar rows of a data set version from training for requests that do not yet cover any row of it.
+
+    `rows` is a query for columns `request_id` and `ordinal`, which may repeat themselves.
+    """
+    values |= {"version": version_id, "block": _BLOCK}
+    session.execute(text(_COVER.format(rows=rows)), values)
+
+
+def cover_pairs(session: Session, version_id: uuid.UUID, pairs: Iterable[tuple[int, uuid.UUID]]) -> None:
+    """Bar these rows from training, each for a request that does not yet cover any row of the version."""
+    for statement in _PAIRS:
+        session.execute(text(statement))
+    packed = (_PAIR.pack(2, 4, ordinal, 16, request_id.bytes) for ordinal, request_id in pairs)
+    copy_in(session, "covered_rows", "ordinal, request_id", packed)
+    cover(session, version_id, "SELECT request_id, ordinal FROM covered_rows")
 
 
 def covers_any(session: Session, request_id: uuid.UUID, version_id: uuid.UUID, rows: RowSet) -> bool:
     """Whether a request covers any of these rows; mostly the first one that is looked at is among them."""
-    query = select(TombstonedRow.ordinal).where(
-        TombstonedRow.request_id == request_id, TombstonedRow.dataset_version_id == version_id
-    )
-    with session.execute(query, execution_options={"yield_per": 1_000}) as found:
-        return any(ordinal in rows for ordinal in found.scalars())
+    query = _blocks(version_id).where(TombstonedRows.request_id == request_id)
+    with session.scalars(query, execution_options={"yield_per": 10}) as blocks:
+        return any(ordinal in rows for block in blocks for ordinal in block)
 
 
 def of_request(session: Session, request_id: uuid.UUID) -> dict[uuid.UUID, RowSet]:
     """The rows that one request asks to have forgotten, by data set version."""
-    covered = TombstonedRow.request_id == request_id
-    versions = session.scalars(select(TombstonedRow.dataset_version_id).where(covered).distinct()).all()
-    return {
-        version_id: RowSet.of(
-            session.scalars(
-                select(TombstonedRow.ordinal)
-                .where(covered, TombstonedRow.dataset_version_id == version_id)
-                .execution_options(yield_per=10_000)
-            )
-        )
-        for version_id in versions
-    }
+    covered = TombstonedRows.request_id == request_id
+    versions = session.scalars(select(TombstonedRows.dataset_version_id).where(covered).distinct()).all()
+    return {version_id: _joined(session, _blocks(version_id).where(covered)) for version_id in versions}
+
+
+def _blocks(version_id: uuid.UUID) -> Select[list[int]]:
+    return select(TombstonedRows.ordinals).where(TombstonedRows.dataset_version_id == version_id)
+
+
+def _joined(session: Session, blocks: Select[list[int]]) -> RowSet:
+    found = session.scalars(blocks.execution_options(yield_per=100))
+    return RowSet.of(chain.from_iterable(found))
 
 
 def kin_holdout(session: Session, version: DatasetVersion, forget: RowSet) -> RowSet:

@@ -8,7 +8,7 @@ from sqlalchemy import ColumnElement, and_, func, select
 from sqlalchemy.orm import Session
 
 from app.deletions.schemas import Filter
-from app.tables import Dataset, DeletionRequest, Model, Target, Tombstone
+from app.tables import Dataset, DeletionRequest, Model, Target, Tombstones
 
 
 def page(session: Session, wanted: Filter, *, after: int, limit: int) -> Sequence[DeletionRequest]:
@@ -33,5 +33,5 @@ def _conditions(wanted: Filter) -> Iterator[ColumnElement[bool]]:
         named = select(Target.request_id).join(Model, Model.id == Target.model_id)
         yield request.id.in_(named.where(Model.name == wanted.model))
     if wanted.dataset:
-        marked = select(Tombstone.request_id).join(Dataset, Dataset.id == Tombstone.dataset_id)
-        yield marked.where(Dataset.name == wanted.dataset, Tombstone.request_id == request.id).exists()
+        marked = select(Tombstones.request_id).join(Dataset, Dataset.id == Tombstones.dataset_id)
+        yield marked.where(Dataset.name == wanted.dataset, Tombstones.request_id == request.id).exists()

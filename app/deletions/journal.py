@@ -16,7 +16,8 @@ from datetime import UTC, datetime
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from app.tables import ApiKey, Dataset, DeletionRequest, RequestState, Tombstone
+from app.datasets.tombstones import Marks
+from app.tables import ApiKey, Dataset, DeletionRequest, RequestState, Tombstones
 from models_store.journal import Journal
 
 TAKEN_BACK = (RequestState.CANCELLED, RequestState.DENIED)
@@ -37,16 +38,27 @@ class Terms:
 
 
 @dataclass(frozen=True)
-class Mark:
-    """One tombstone: a line of the journal is these values in this order, since there may be a million."""
+class Entry:
+    """Some of its tombstones, numbered from `number` on: a line of the journal."""
 
     number: int
-    dataset_id: str
+    dataset_id: uuid.UUID
     dataset: str
-    sample_key: str | None
-    subject_key: str | None
-    content_key: str | None
+    marks: Marks
     key_id: str
+
+    @classmethod
+    def of(cls, line: bytes) -> Entry:
+        """What `line` wrote."""
+        number, dataset_id, dataset, *keys, key_id = json.loads(line)
+        marks = Marks(*(None if joined is None else bytes.fromhex(joined) for joined in keys))
+        return cls(number, uuid.UUID(dataset_id), dataset, marks, key_id)
+
+    @property
+    def line(self) -> bytes:
+        """Its values in their order, keys in hexadecimal."""
+        keys = (None if joined is None else joined.hex() for joined in self.marks)
+        return json.dumps([self.number, str(self.dataset_id), self.dataset, *keys, self.key_id]).encode()
 
 
 def catch_up(session: Session, journal: Journal, *, limit: int) -> int:
@@ -67,11 +79,11 @@ def catch_up(session: Session, journal: Journal, *, limit: int) -> int:
     return len(changed)
 
 
-def read(journal: Journal, request_id: uuid.UUID) -> tuple[Terms, Iterator[Mark]]:
+def read(journal: Journal, request_id: uuid.UUID) -> tuple[Terms, Iterator[Entry]]:
     """A request's terms and its tombstones."""
     lines = journal.read(request_id)
     terms = Terms(**json.loads(next(lines)))
-    return terms, (Mark(*json.loads(line)) for line in lines)
+    return terms, map(Entry.of, lines)
 
 
 def _lines(session: Session, request: DeletionRequest) -> Iterator[bytes]:
@@ -86,27 +98,20 @@ def _lines(session: Session, request: DeletionRequest) -> Iterator[bytes]:
         due_at=request.due_at.isoformat(),
     )
     yield json.dumps(asdict(terms)).encode()
-    marks = (
+    written = (
         select(
-            Tombstone.number,
-            Tombstone.dataset_id,
+            Tombstones.number,
+            Tombstones.dataset_id,
             Dataset.name,
-            Tombstone.sample_key,
-            Tombstone.subject_key,
-            Tombstone.content_key,
-            Tombstone.key_id,
+            Tombstones.sample_keys,
+            Tombstones.subject_keys,
+            Tombstones.content_keys,
+            Tombstones.key_id,
         )
-        .join(Dataset, Dataset.id == Tombstone.dataset_id)
-        .where(Tombstone.request_id == request.id)
-        .order_by(Tombstone.number)
-        .execution_options(yield_per=5_000)
+        .join(Dataset, Dataset.id == Tombstones.dataset_id)
+        .where(Tombstones.request_id == request.id)
+        .order_by(Tombstones.number)
+        .execution_options(yield_per=10)
     )
-    for mark in session.execute(marks):
-        yield json.dumps([_plain(value) for value in mark]).encode()
-
-
-def _plain(value: object) -> object:
-    """Keys in hexadecimal, IDs as text."""
-    if isinstance(value, bytes):
-        return value.hex()
-    return str(value) if isinstance(value, uuid.UUID) else value
+    for number, dataset_id, dataset, *keys, key_id in session.execute(written):
+        yield Entry(number, dataset_id, dataset, Marks(*keys), key_id).line

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import Protocol
@@ -15,7 +15,7 @@ from app.datasets.matching import Matches, Named
 from app.errors import FAULTS_SHOWN, Faults
 from app.pseudonyms import Pseudonyms
 
-_BATCH = 5_000  # items held at a time
+BATCH = 5_000  # items held at a time
 
 
 class Item(Protocol):
@@ -32,18 +32,37 @@ class Item(Protocol):
 
 
 @dataclass(frozen=True)
+class Run:
+    """Items that are sample IDs and nothing else: what nearly every long list is made of."""
+
+    places: Sequence[int]
+    sample_ids: Sequence[str]
+
+
+Numbered = tuple[int, Item]
+Batch = Run | Sequence[Numbered]
+
+
+@dataclass(frozen=True)
 class Naming:
     """The items of one request, in their order.
 
     Attributes:
         dataset: Where items that name no data set belong; None: anywhere.
-        items: Each with its place: the index in a list, or the line of a file. Gone through once.
+        batches: The items with their places: the index in a list, or the line of a file. Gone through once.
         pointer: The words for a place and the field there, as faults have it.
     """
 
     dataset: str | None
-    items: Iterable[tuple[int, Item]]
+    batches: Iterable[Batch]
     pointer: Callable[[int, str], str]
+
+
+def batched(items: Iterable[Numbered]) -> Iterator[Sequence[Numbered]]:
+    """The items in batches of a size that is no burden to hold."""
+    left = iter(items)
+    while batch := list(islice(left, BATCH)):
+        yield batch
 
 
 def json_pointer(prefix: str = "") -> Callable[[int, str], str]:
@@ -59,11 +78,14 @@ def match(session: Session, naming: Naming, names: Pseudonyms, faults: Faults, *
     """
     matches = Matches(session)
     homes = _Homes(session)
-    if fault := homes.find(naming.dataset).fault:
-        faults.add(f"{at}/dataset", fault)
-    items = iter(naming.items)
-    while batch := list(islice(items, _BATCH)):
-        matches.add(_named(batch, naming, homes, names, faults))
+    home = homes.find(naming.dataset)
+    if home.fault:
+        faults.add(f"{at}/dataset", home.fault)
+    for batch in naming.batches:
+        if not isinstance(batch, Run):
+            matches.add(_named(batch, naming, homes, names, faults))
+        elif home.fault is None:
+            matches.add_samples(home.id, batch.places, batch.sample_ids)
     in_force = datasets.in_force(session, None) if matches.has_homeless else homes.ids
     found = matches.find(in_force)
     count, places = matches.ambiguous(FAULTS_SHOWN)

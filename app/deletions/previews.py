@@ -30,8 +30,7 @@ _TWINS = """
       AND s.content_hash IN (SELECT content_hash FROM matched_rows WHERE dataset_version_id = :version)
       AND NOT EXISTS (SELECT FROM matched_rows m
                       WHERE m.dataset_version_id = s.dataset_version_id AND m.ordinal = s.ordinal)
-      AND NOT EXISTS (SELECT FROM tombstoned_rows t
-                      WHERE t.dataset_version_id = s.dataset_version_id AND t.ordinal = s.ordinal)
+      AND s.ordinal NOT IN (SELECT unnest(ordinals) FROM tombstoned_rows WHERE dataset_version_id = :version)
     ORDER BY s.ordinal LIMIT :limit
 """
 

@@ -9,15 +9,17 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from itertools import islice
+from itertools import zip_longest
+from typing import NamedTuple
 
 from sqlalchemy import insert, select
 from sqlalchemy.orm import Session
 
 from app.datasets import rows as row_sets
+from app.datasets import tombstones
 from app.deletions import journal as journals
 from app.deletions import service as deletions
-from app.deletions.journal import Mark, Terms
+from app.deletions.journal import Entry, Terms
 from app.events import service as events
 from app.pseudonyms import Pseudonyms
 from app.registry import service as registry
@@ -31,13 +33,20 @@ from app.tables import (
     ItemResult,
     Sample,
     Target,
-    Tombstone,
-    TombstonedRow,
 )
 from models_store.journal import Journal
 
 _BATCH = 5_000
 _UNNAMED = "restored from the journal, which holds no sample IDs; no data set in force has it"
+
+
+class _Mark(NamedTuple):
+    """One tombstone of a request: what its item is made of."""
+
+    number: int
+    dataset_id: uuid.UUID
+    subject_key: bytes | None
+    key_id: str
 
 
 class NotRestorable(Exception):
@@ -93,7 +102,7 @@ def restore(session: Session, journal: Journal, *, names: Pseudonyms, actor: str
 class _Watch:
     """The restored tombstones by what they are a hash of, and what was found for each."""
 
-    marks: dict[uuid.UUID, list[Mark]] = field(default_factory=dict)
+    marks: dict[uuid.UUID, list[_Mark]] = field(default_factory=dict)
     keys: dict[bytes, list[tuple[uuid.UUID, int]]] = field(default_factory=dict)
     sample_ids: dict[tuple[uuid.UUID, int], str] = field(default_factory=dict)
     rows: Counter[tuple[uuid.UUID, int]] = field(default_factory=Counter)
@@ -101,14 +110,16 @@ class _Watch:
     @property
     def dataset_ids(self) -> set[uuid.UUID]:
         """The data sets concerned."""
-        return {uuid.UUID(mark.dataset_id) for marks in self.marks.values() for mark in marks}
+        return {mark.dataset_id for marks in self.marks.values() for mark in marks}
 
-    def add(self, request_id: uuid.UUID, mark: Mark) -> None:
-        """Watch for this tombstone's sample, subject and content."""
-        self.marks.setdefault(request_id, []).append(mark)
-        for key in (mark.sample_key, mark.subject_key, mark.content_key):
-            if key is not None:
-                self.keys.setdefault(bytes.fromhex(key), []).append((request_id, mark.number))
+    def add(self, request_id: uuid.UUID, entry: Entry) -> None:
+        """Watch for these tombstones' samples, subjects and contents."""
+        each = zip_longest(*map(tombstones.keys_of, entry.marks))
+        for number, keys in enumerate(each, entry.number):
+            self.marks[request_id].append(_Mark(number, entry.dataset_id, keys[1], entry.key_id))
+            for key in keys:
+                if key is not None:
+                    self.keys.setdefault(key, []).append((request_id, number))
 
     def note(self, sample_id: str, sample_key: bytes, *others: bytes | None) -> set[uuid.UUID]:
         """Note a row for the tombstones that it falls under by these keyed hashes; the requests of those."""
@@ -121,20 +132,21 @@ class _Watch:
 
 
 def _accept_again(
-    session: Session, terms: Terms, marks: Iterator[Mark], names: Pseudonyms, watch: _Watch, actor: str
+    session: Session, terms: Terms, entries: Iterator[Entry], names: Pseudonyms, watch: _Watch, actor: str
 ) -> None:
     """The request as it was received, with its tombstones."""
     request_id = uuid.UUID(terms.request_id)
     _ensure_caller(session, terms, actor)
     watch.marks[request_id] = []
-    while batch := list(islice(marks, _BATCH)):
-        for mark in batch:
-            if mark.key_id != names.key_id:
-                raise NotRestorable("the journal was written under another EXPUNGE_SECRET_KEY")
-            watch.add(request_id, mark)
-        session.execute(insert(Tombstone), [_tombstone(request_id, mark) for mark in batch])
-    for dataset_id, name in {(mark.dataset_id, mark.dataset) for mark in watch.marks[request_id]}:
-        _ensure_dataset(session, uuid.UUID(dataset_id), name, actor)
+    homes: dict[uuid.UUID, str] = {}
+    for entry in entries:
+        if entry.key_id != names.key_id:
+            raise NotRestorable("the journal was written under another EXPUNGE_SECRET_KEY")
+        watch.add(request_id, entry)
+        homes[entry.dataset_id] = entry.dataset
+        tombstones.write(session, request_id, entry.number, entry.dataset_id, entry.marks, entry.key_id)
+    for dataset_id, name in homes.items():
+        _ensure_dataset(session, dataset_id, name, actor)
     request = DeletionRequest(
         id=request_id,
         caller_id=uuid.UUID(terms.caller_id),
@@ -156,17 +168,6 @@ def _accept_again(
         entity_id=request_id,
         items=request.item_count,
     )
-
-
-def _tombstone(request_id: uuid.UUID, mark: Mark) -> dict[str, object]:
-    keys = {name: getattr(mark, name) for name in ("sample_key", "subject_key", "content_key")}
-    return {
-        "request_id": request_id,
-        "number": mark.number,
-        "dataset_id": uuid.UUID(mark.dataset_id),
-        "key_id": mark.key_id,
-        **{name: bytes.fromhex(key) if key is not None else None for name, key in keys.items()},
-    }
 
 
 def _ensure_caller(session: Session, terms: Terms, actor: str) -> None:
@@ -210,16 +211,9 @@ def _cover(session: Session, version: DatasetVersion, watch: _Watch, names: Pseu
     )
     covered: set[tuple[int, uuid.UUID]] = set()
     for ordinal, sample_id, content_hash, subject_key in rows:
-        key, content = names.sample(version.dataset_id, sample_id), names.content(content_hash)
+        (key,), (content,) = names.samples(version.dataset_id, [sample_id]), names.contents([content_hash])
         covered |= {(ordinal, request) for request in watch.note(sample_id, key, content, subject_key)}
-    if covered:
-        session.execute(
-            insert(TombstonedRow),
-            [
-                {"dataset_version_id": version.id, "ordinal": ordinal, "request_id": request_id}
-                for ordinal, request_id in covered
-            ],
-        )
+    row_sets.cover_pairs(session, version.id, covered)
 
 
 def _add_items(session: Session, request_id: uuid.UUID, watch: _Watch) -> None:
@@ -231,14 +225,14 @@ def _add_items(session: Session, request_id: uuid.UUID, watch: _Watch) -> None:
         session.execute(insert(DeletionItem), items)
 
 
-def _item(request_id: uuid.UUID, mark: Mark, watch: _Watch) -> dict[str, object]:
+def _item(request_id: uuid.UUID, mark: _Mark, watch: _Watch) -> dict[str, object]:
     rows = watch.rows[request_id, mark.number]
     return {
         "request_id": request_id,
         "position": mark.number,
-        "dataset_id": uuid.UUID(mark.dataset_id),
+        "dataset_id": mark.dataset_id,
         "sample_id": watch.sample_ids.get((request_id, mark.number)),
-        "subject_key": bytes.fromhex(mark.subject_key) if mark.subject_key is not None else None,
+        "subject_key": mark.subject_key,
         "key_id": mark.key_id,
         "result": ItemResult.MATCHED if rows else ItemResult.NO_MATCH,
         "reason": None if rows else _UNNAMED,

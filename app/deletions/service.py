@@ -16,7 +16,7 @@ from app.datasets import tombstones
 from app.datasets.matching import Matches
 from app.deletions import filtering, lists, repository
 from app.deletions.lists import ItemList
-from app.deletions.matching import Naming, json_pointer, match
+from app.deletions.matching import Naming, batched, json_pointer, match
 from app.deletions.schemas import Filter, ItemCounts, ItemView, NewRequest, RequestView, TargetView
 from app.errors import Conflict, Faults, NotFound
 from app.events import service as events
@@ -66,7 +66,7 @@ def accept_all(session: Session, requests: Sequence[NewRequest], caller: Caller)
 
 def naming_of(new: NewRequest, at: str = "") -> Naming:
     """The items of a request that came as JSON."""
-    return Naming(dataset=new.dataset, items=enumerate(new.items), pointer=json_pointer(at))
+    return Naming(dataset=new.dataset, batches=batched(enumerate(new.items)), pointer=json_pointer(at))
 
 
 def terms_of(new: NewRequest) -> Terms:
@@ -80,7 +80,7 @@ def accept_list(
     session: Session, items: ItemList, dataset: str | None, terms: Terms, caller: Caller
 ) -> DeletionRequest:
     """Take a request in whose items are a file. Raises as `accept_naming`, faults by line."""
-    naming = Naming(dataset=dataset, items=items, pointer=lists.pointer)
+    naming = Naming(dataset=dataset, batches=items, pointer=lists.pointer)
     return accept_naming(session, naming, terms, caller, faults=items.faults)
 
 

@@ -8,8 +8,8 @@ from app.tables.datasets import (
     DatasetVersion,
     RowBits,
     Sample,
-    Tombstone,
-    TombstonedRow,
+    TombstonedRows,
+    Tombstones,
 )
 from app.tables.deletions import (
     DeletionItem,
@@ -53,8 +53,8 @@ __all__ = [
     "Sample",
     "Target",
     "TargetState",
-    "Tombstone",
-    "TombstonedRow",
+    "TombstonedRows",
+    "Tombstones",
     "VersionState",
     "WebhookDelivery",
     "WebhookEndpoint",

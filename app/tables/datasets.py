@@ -105,11 +105,12 @@ class Sample(Base):
     )
 
 
-class Tombstone(Base):
-    """The mark that a sample may not train again: by ID, subject and content, each as a keyed hash.
+class Tombstones(Base):
+    """Marks that samples may not train again: by ID, subject and content, each as a keyed hash.
 
-    It is there for as long as its request stands: taking the request back deletes it. No foreign keys, since
-    one request may bring a million.
+    They are there for as long as their request stands: taking it back deletes them. A request may bring a
+    million and they are only ever read together, so many are one row: `number` is the first one's, and each
+    kind of key that they have is joined, 32 bytes a mark.
     """
 
     __tablename__ = "tombstones"
@@ -118,20 +119,24 @@ class Tombstone(Base):
     dataset_id: Mapped[uuid.UUID] = mapped_column(primary_key=True)
     request_id: Mapped[uuid.UUID] = mapped_column(primary_key=True)
     number: Mapped[int] = mapped_column(primary_key=True)
-    sample_key: Mapped[bytes | None]
-    subject_key: Mapped[bytes | None]
-    content_key: Mapped[bytes | None]
+    sample_keys: Mapped[bytes | None]
+    subject_keys: Mapped[bytes | None]
+    content_keys: Mapped[bytes | None]
     key_id: Mapped[str]
 
 
-class TombstonedRow(Base):
-    """Which rows of which data set version a request's tombstones cover; forget sets are read from here."""
+class TombstonedRows(Base):
+    """Which rows of which data set version a request's tombstones cover; forget sets are read from here.
+
+    Those of a block of ordinals (`app.datasets.rows` says how large) are one row.
+    """
 
     __tablename__ = "tombstoned_rows"
 
     dataset_version_id: Mapped[uuid.UUID] = mapped_column(primary_key=True)
     request_id: Mapped[uuid.UUID] = mapped_column(primary_key=True)
-    ordinal: Mapped[int] = mapped_column(Integer, primary_key=True)
+    block: Mapped[int] = mapped_column(Integer, primary_key=True)
+    ordinals: Mapped[list[int]] = mapped_column(ARRAY(Integer))
 
 
 class RowBits(Base):

@@ -16,7 +16,7 @@ from app.db import transaction
 from app.deletions import service as deletions
 from app.deletions.schemas import NewItem, NewRequest
 from app.pseudonyms import pseudonyms
-from app.tables import DatasetVersion, Tombstone
+from app.tables import DatasetVersion, Tombstones
 from tests.fixtures.concurrency import Others
 from tests.fixtures.world import ROWS, World, invented_rows
 
@@ -99,10 +99,10 @@ def test_a_tombstone_holds_keyed_hashes_only(world: World) -> None:
     """Neither the ID nor the content's own hash can be read from it."""
     version = world.dataset()
     request = world.request(7)
-    mark = world.session.scalars(select(Tombstone).filter_by(request_id=request.id)).one()
+    mark = world.session.scalars(select(Tombstones).filter_by(request_id=request.id)).one()
     content = invented_rows("faces")[7].content_hash
-    assert mark.sample_key == pseudonyms().sample(version.dataset_id, "faces-07")
-    assert mark.content_key == pseudonyms().content(content) != content
+    assert [mark.sample_keys] == pseudonyms().samples(version.dataset_id, ["faces-07"])
+    assert [mark.content_keys] == pseudonyms().contents([content]) != [content]
     assert mark.key_id == pseudonyms().key_id
 
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import io
+import json
 
 import pytest
 
 from app.deletions.lists import ItemList, MediaType
+from app.deletions.matching import Run
 from app.errors import Faults
 
 NDJSON: MediaType = "application/x-ndjson"
@@ -18,10 +20,13 @@ def _read(
 ) -> tuple[list[tuple[int, str | None, str | None, str | None]], dict[str, str]]:
     """The items with their lines, and the faults by their places."""
     faults = Faults()
-    items = [
-        (line, item.dataset, item.sample_id, item.subject)
-        for line, item in ItemList(io.BytesIO(content), media_type, faults)
-    ]
+    items: list[tuple[int, str | None, str | None, str | None]] = []
+    for batch in ItemList(io.BytesIO(content), media_type, faults):
+        if isinstance(batch, Run):
+            pairs = zip(batch.places, batch.sample_ids, strict=True)
+            items += [(line, None, sample_id, None) for line, sample_id in pairs]
+        else:
+            items += [(line, item.dataset, item.sample_id, item.subject) for line, item in batch]
     return items, {fault.pointer: fault.detail for fault in faults.first}
 
 
@@ -37,6 +42,19 @@ def test_line_ends_marks_and_gaps_do_not_matter(end: bytes, mark: bytes) -> None
     """Nor does a last line without an end; lines are counted as an editor counts them."""
     content = mark + b'{"sample_id": "a"}' + end + end + b'  {"sample_id":"b"}  '
     assert _read(content) == ([(1, None, "a", None), (3, None, "b", None)], {})
+
+
+@pytest.mark.parametrize(("media_type", "head"), [(NDJSON, b""), (CSV, b"sample_id\n")])
+def test_in_a_long_list_every_line_keeps_its_number(media_type: MediaType, head: bytes) -> None:
+    """Wherever the pieces end in which it is read, and whatever kind of line comes between."""
+    ids = [f"face-{'x' * (number % 97)}{number}" for number in range(20_000)]
+    ids[7_001], ids[15_002] = "Gesicht-ä", "with, comma"
+    rows = ids if media_type == CSV else [json.dumps({"sample_id": name}) for name in ids]
+    lines = [f'"{row}"' if media_type == CSV and "," in row else row for row in rows]
+    content = head + "\n".join(lines).encode()
+    first = 1 + head.count(b"\n")
+    expected = [(number, None, name, None) for number, name in enumerate(ids, first)]
+    assert _read(content, media_type) == (expected, {})
 
 
 def test_ids_of_any_alphabet_are_read() -> None:
@@ -107,5 +125,5 @@ def test_wrong_csv_is_named(content: bytes, place: str) -> None:
 def test_of_many_wrong_lines_all_are_counted() -> None:
     """The first thousand are named."""
     faults = Faults()
-    assert not list(ItemList(io.BytesIO(b"x\n" * 3000), NDJSON, faults))
+    assert not any(ItemList(io.BytesIO(b"x\n" * 3000), NDJSON, faults))
     assert (faults.count, len(faults.first)) == (3000, 1000)

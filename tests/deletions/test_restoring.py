@@ -20,7 +20,7 @@ from app.deletions import service as deletions
 from app.deletions.restoring import NotRestorable
 from app.deletions.schemas import NewItem, NewRequest
 from app.pseudonyms import Pseudonyms, pseudonyms
-from app.tables import DatasetVersion, DeletionItem, DeletionRequest, RequestState, Tombstone
+from app.tables import DatasetVersion, DeletionItem, DeletionRequest, RequestState, Tombstones
 from models_store.journal import Journal
 from tests.fixtures.world import World
 
@@ -159,5 +159,5 @@ def test_another_secret_key_is_noticed(
     with _session(backup) as session, session.begin(), pytest.raises(NotRestorable, match="SECRET_KEY"):
         restoring.restore(session, journal, names=Pseudonyms(b"another"), actor="operator")
     with _session(backup) as session:
-        assert not session.scalars(select(Tombstone)).all()
+        assert not session.scalars(select(Tombstones)).all()
         assert not session.scalars(select(DatasetVersion)).all()

@@ -3,53 +3,21 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Iterator
-from pathlib import Path
 
-import pytest
-from alembic import command
-from alembic.config import Config
-from sqlalchemy import Connection, create_engine, make_url, text
-from sqlalchemy.pool import NullPool
+from sqlalchemy import Connection, text
 
 from models_store.rows import RowSet
+from tests.migrations.databases import Move, rows_of
 
-_PROJECT = Path(__file__).parents[2] / "pyproject.toml"
 _BEFORE, _AFTER = "b19f259421a4", "5d0c4e8a7b12"
 _ROLES = ("train", "holdout", "train", "test", "train", "train", "validation", "train", "holdout", "train")
-
-
-@pytest.fixture
-def connection(postgres_url: str, create_database: Callable[[str | None], str]) -> Iterator[Connection]:
-    """A connection to a database of the first release, which is dropped afterwards."""
-    url = create_database(None)
-    with create_engine(url, poolclass=NullPool).connect() as connection:
-        _move(connection, _BEFORE)
-        yield connection
-    admin = create_engine(postgres_url, poolclass=NullPool, isolation_level="AUTOCOMMIT")
-    with admin.connect() as outside:
-        outside.execute(text(f"DROP DATABASE {make_url(url).database} WITH (FORCE)"))
-
-
-def _move(connection: Connection, revision: str) -> None:
-    """Run the migrations up or down to `revision`."""
-    config = Config(toml_file=str(_PROJECT))
-    config.attributes["connection"] = connection
-    (command.downgrade if revision == _BEFORE and _is_newer(connection) else command.upgrade)(
-        config, revision
-    )
-    connection.commit()
-
-
-def _is_newer(connection: Connection) -> bool:
-    found = connection.scalar(text("SELECT to_regclass('alembic_version') IS NOT NULL"))
-    return bool(found) and connection.scalar(text("SELECT version_num FROM alembic_version")) == _AFTER
 
 
 class _Release1:
     """A data set with ten samples, one request that stands and one that was taken back."""
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: Connection, move: Move) -> None:
+        move(_BEFORE)
         self._connection = connection
         self.dataset, self.version, self.caller = uuid.uuid4(), uuid.uuid4(), uuid.uuid4()
         self.standing, self.cancelled = uuid.uuid4(), uuid.uuid4()
@@ -103,14 +71,10 @@ class _Release1:
         self._connection.execute(text(statement), {**known, **values})
 
 
-def _rows(connection: Connection, statement: str) -> list[tuple[object, ...]]:
-    return [tuple(row) for row in connection.execute(text(statement))]
-
-
-def test_roles_become_sets_of_rows(connection: Connection) -> None:
+def test_roles_become_sets_ofrows_of(connection: Connection, move: Move) -> None:
     """Each role's rows are a bitmap that RowSet reads, kept under its own digest."""
-    _Release1(connection)
-    _move(connection, _AFTER)
+    _Release1(connection, move)
+    move(_AFTER)
     sets = connection.scalar(text("SELECT role_sets FROM dataset_versions"))
     assert isinstance(sets, dict)
     for role in set(_ROLES):
@@ -122,15 +86,15 @@ def test_roles_become_sets_of_rows(connection: Connection) -> None:
         assert (kept.size, kept.bits) == (len(expected), expected.bits)
 
 
-def test_tombstones_that_stand_go_with_their_request(connection: Connection) -> None:
+def test_tombstones_that_stand_go_with_their_request(connection: Connection, move: Move) -> None:
     """Those of a request taken back are gone; the others cover the same rows as before."""
-    release = _Release1(connection)
-    _move(connection, _AFTER)
-    assert _rows(connection, "SELECT request_id, number, sample_key FROM tombstones ORDER BY number") == [
+    release = _Release1(connection, move)
+    move(_AFTER)
+    assert rows_of(connection, "SELECT request_id, number, sample_key FROM tombstones ORDER BY number") == [
         (release.standing, 0, bytes([4]) * 32),
         (release.standing, 1, bytes([7]) * 32),
     ]
-    assert _rows(
+    assert rows_of(
         connection, "SELECT dataset_version_id, ordinal, request_id FROM tombstoned_rows ORDER BY 2"
     ) == [
         (release.version, 4, release.standing),
@@ -138,14 +102,14 @@ def test_tombstones_that_stand_go_with_their_request(connection: Connection) -> 
     ]
 
 
-def test_samples_are_there_without_a_role(connection: Connection) -> None:
+def test_samples_are_there_without_a_role(connection: Connection, move: Move) -> None:
     """The partition keeps its rows and gets the new indices."""
-    release = _Release1(connection)
-    _move(connection, _AFTER)
-    assert _rows(connection, "SELECT sample_id FROM samples ORDER BY ordinal") == [
+    release = _Release1(connection, move)
+    move(_AFTER)
+    assert rows_of(connection, "SELECT sample_id FROM samples ORDER BY ordinal") == [
         (f"face-{ordinal}",) for ordinal in range(10)
     ]
-    indexed = _rows(
+    indexed = rows_of(
         connection,
         f"SELECT indexdef FROM pg_indexes WHERE tablename = 'samples_{release.version.hex}' ORDER BY 1",
     )
@@ -153,13 +117,13 @@ def test_samples_are_there_without_a_role(connection: Connection) -> None:
     assert sum("(sample_id, dataset_version_id)" in str(line) for line in indexed) == 1
 
 
-def test_the_way_back_restores_roles_and_rows(connection: Connection) -> None:
+def test_the_way_back_restores_roles_androws_of(connection: Connection, move: Move) -> None:
     """A downgrade gives every sample the role it had, and covers the same rows."""
-    release = _Release1(connection)
-    _move(connection, _AFTER)
-    _move(connection, _BEFORE)
-    assert _rows(connection, "SELECT role FROM samples ORDER BY ordinal") == [(role,) for role in _ROLES]
-    covered = _rows(
+    release = _Release1(connection, move)
+    move(_AFTER)
+    move(_BEFORE)
+    assert rows_of(connection, "SELECT role FROM samples ORDER BY ordinal") == [(role,) for role in _ROLES]
+    covered = rows_of(
         connection,
         "SELECT ordinal, request_id FROM tombstoned_rows JOIN tombstones ON id = tombstone_id"
         " ORDER BY ordinal",
