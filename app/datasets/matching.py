@@ -97,6 +97,7 @@ class Matches:
         self.count = 0
         # The versions in which there was something, and the data set of each.
         self.homes: dict[uuid.UUID, uuid.UUID] = {}
+        self._found: dict[uuid.UUID, int] = {}  # rows, by version
         self._anywhere = self._subjects = self._samples = 0
         for statement in _EMPTY:
             session.execute(text(statement))
@@ -144,9 +145,13 @@ class Matches:
         return self._anywhere > 0
 
     @property
-    def has_single_rows(self) -> bool:
-        """Whether no name can have more than one row: sample IDs, in one version."""
-        return not self._subjects and len(self.homes) == 1
+    def rows_each(self) -> int | None:
+        """How many rows every name has, if they all are samples of one data set and none is lacking.
+
+        A version has one row of a sample at most, so as many rows as names is a row for each.
+        """
+        whole = not self._subjects and all(rows == self.count for rows in self._found.values())
+        return len(self.homes) if whole and len(set(self.homes.values())) == 1 else None
 
     def find(self, dataset_ids: Iterable[uuid.UUID]) -> int:
         """Look for the names in every ready version of these data sets; how many rows were found."""
@@ -162,7 +167,7 @@ class Matches:
         for version_id, dataset_id in versions:
             rows = self._find_in(version_id, dataset_id)
             if rows:
-                self.homes[version_id] = dataset_id
+                self.homes[version_id], self._found[version_id] = dataset_id, rows
             found += rows
         if found >= _ANALYZE_FROM:
             self._session.execute(text("ANALYZE matched_rows"))

@@ -17,7 +17,7 @@ from app.tables import Dataset, TombstonedRows, Tombstones
 
 _TOGETHER = 5_000  # marks in one row of the table
 _NOBODY = frozenset[uuid.UUID]()
-_SAMPLES = "SELECT DISTINCT sample_id, content_hash FROM matched_rows WHERE dataset_id = %s"
+_SAMPLES = "SELECT {distinct} sample_id, content_hash FROM matched_rows WHERE dataset_id = %s"
 _SUBJECTS = "SELECT DISTINCT subject_key FROM matched_rows WHERE dataset_id = %s AND subject_key IS NOT NULL"
 _MATCHED = """
     SELECT CAST(:request AS uuid) AS request_id, ordinal FROM matched_rows WHERE dataset_version_id = :version
@@ -64,17 +64,18 @@ def bury(session: Session, matches: Matches, request_id: uuid.UUID, names: Pseud
     """
     number = 0
     for home in set(matches.homes.values()):
-        for marks in _marks(session, home, names):
+        for marks in _marks(session, matches, home, names):
             write(session, request_id, number, home, marks, names.key_id)
             number += len(marks)
     for version_id in matches.homes:
         row_sets.cover(session, version_id, _MATCHED, request=request_id)
 
 
-def _marks(session: Session, home: uuid.UUID, names: Pseudonyms) -> Iterator[Marks]:
-    """The marks of what was matched in one data set."""
-    for rows in _fetched(session, _SAMPLES, home):
-        sample_ids, contents = zip(*rows, strict=True)
+def _marks(session: Session, matches: Matches, home: uuid.UUID, names: Pseudonyms) -> Iterator[Marks]:
+    """The marks of what was matched in one data set; a sample that is named twice may be marked twice."""
+    query = _SAMPLES.format(distinct="" if matches.rows_each == 1 else "DISTINCT")
+    for rows in _fetched(session, query, home):
+        sample_ids, contents = zip(*dict.fromkeys(rows), strict=True)
         samples = names.samples(home, sample_ids)
         yield Marks(b"".join(samples), None, b"".join(names.contents(contents)))
     for rows in _fetched(session, _SUBJECTS, home):

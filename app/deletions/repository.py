@@ -102,22 +102,33 @@ def _is_among(column: SQLColumnExpression[uuid.UUID], ids: Sequence[uuid.UUID]) 
 _ADD_ITEMS = """
     INSERT INTO deletion_items
         (request_id, position, dataset_id, sample_id, subject_key, key_id, result, reason, rows)
-    SELECT CAST(:request AS uuid), i.position, coalesce(i.dataset_id, m.dataset_id), i.sample_id,
-           i.subject_key, :key_id, CASE WHEN m.rows > 0 THEN 'matched' ELSE 'no_match' END,
-           CASE WHEN m.rows > 0 THEN NULL ELSE 'no data set in force has it' END, coalesce(m.rows, 0)
-    FROM named_items i LEFT JOIN ({counted}) m ON m.position = i.leader
+    SELECT CAST(:request AS uuid), i.position, {columns} FROM named_items i {found}
 """
-_COUNTED = """
-    SELECT position, count(*) AS rows, any_value(dataset_id) AS dataset_id FROM matched_rows GROUP BY position
-"""
-_SINGLE = "SELECT position, 1 AS rows, dataset_id FROM matched_rows"
+_EACH = {
+    "columns": "CAST(:home AS uuid), i.sample_id, i.subject_key, :key_id, 'matched', NULL, :rows",
+    "found": "",
+}
+_COUNTED = {
+    "columns": """
+        coalesce(i.dataset_id, m.dataset_id), i.sample_id, i.subject_key, :key_id,
+        CASE WHEN m.rows > 0 THEN 'matched' ELSE 'no_match' END,
+        CASE WHEN m.rows > 0 THEN NULL ELSE 'no data set in force has it' END, coalesce(m.rows, 0)
+    """,
+    "found": """
+        LEFT JOIN (SELECT position, count(*) AS rows, any_value(dataset_id) AS dataset_id
+                   FROM matched_rows GROUP BY position) m ON m.position = i.leader
+    """,
+}
 
 
 def add_items(session: Session, matches: Matches, request_id: uuid.UUID, key_id: str) -> int:
     """Keep what was named, and matched, as this request's items; how many of them matched."""
-    counted = _SINGLE if matches.has_single_rows else _COUNTED
-    statement = text(_ADD_ITEMS.format(counted=counted))
-    session.execute(statement, {"request": request_id, "key_id": key_id})
+    values: dict[str, object] = {"request": request_id, "key_id": key_id}
+    if rows := matches.rows_each:  # nothing to be looked up: a third of the time
+        values |= {"home": next(iter(matches.homes.values())), "rows": rows}
+        session.execute(text(_ADD_ITEMS.format(**_EACH)), values)
+        return matches.count
+    session.execute(text(_ADD_ITEMS.format(**_COUNTED)), values)
     matched = select(func.count()).where(
         DeletionItem.request_id == request_id, DeletionItem.result == ItemResult.MATCHED
     )

@@ -29,7 +29,7 @@ from app.tables import (
     TargetState,
 )
 from tests.fixtures.concurrency import Others
-from tests.fixtures.world import World
+from tests.fixtures.world import World, invented_rows
 
 
 def _new(*sample_ids: str, **terms: Any) -> NewRequest:
@@ -97,6 +97,31 @@ def test_items_of_the_same_sample_are_one_deletion(world: World) -> None:
     request = world.accept(NewRequest(dataset="faces", items=items))
     assert request.matched_count == 3
     assert world.tombstoned(version) == set(range(3, 60, 6))
+
+
+@pytest.mark.parametrize(
+    ("names", "rows"),
+    [
+        (("faces-01", "faces-02"), [2, 2]),
+        (("faces-01", "faces-02", "faces-01"), [2, 2, 2]),
+        (("faces-01", "faces-59"), [2, 1]),
+        (("faces-59",), [1]),
+        (("faces-01", "unknown"), [2, 0]),
+    ],
+)
+def test_an_item_says_how_many_rows_it_has_in_all_versions(
+    world: World, names: tuple[str, ...], rows: list[int]
+) -> None:
+    """The newer version lacks the last sample."""
+    version = world.dataset()
+    world.load(world.register(), invented_rows("faces")[:-1])
+    request = world.accept(_new(*names))
+    items = world.session.scalars(
+        select(DeletionItem).filter_by(request_id=request.id).order_by(DeletionItem.position)
+    ).all()
+    assert [item.rows for item in items] == rows
+    assert {item.dataset_id for item in items if item.rows} == {version.dataset_id}
+    assert request.matched_count == sum(number > 0 for number in rows)
 
 
 def test_a_request_has_a_target_for_each_model_that_learned_its_rows(world: World) -> None:
