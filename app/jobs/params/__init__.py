@@ -7,18 +7,7 @@ workers.data, workers.methods and workers.training import, so it imports nothing
 
 from __future__ import annotations
 
-from app.jobs.params.methods import (
-    METHODS,
-    Finetune,
-    Iterative,
-    MethodInfo,
-    MethodParameters,
-    NegGrad,
-    Retrain,
-    SharpMinMax,
-    method_parameters,
-    method_schema,
-)
+from app.jobs.params.methods import METHODS, MethodInfo, method_parameters, method_schema
 from app.jobs.params.networks import (
     ARCHITECTURE,
     TORCHVISION_CLASSIFIERS,
@@ -58,6 +47,22 @@ from app.jobs.params.types import (
     StepBudget,
     plain_data,
 )
+from app.jobs.params.unlearning import (
+    Finetune,
+    FisherForgetting,
+    GradientAscent,
+    Influence,
+    Iterative,
+    L1Sparse,
+    MethodParameters,
+    NegGrad,
+    RandomLabel,
+    Retrain,
+    SalUn,
+    Scrub,
+    SharpMinMax,
+    Steps,
+)
 
 __all__ = [
     "ARCHITECTURE",
@@ -73,8 +78,12 @@ __all__ = [
     "ClassNames",
     "ColumnName",
     "Finetune",
+    "FisherForgetting",
+    "GradientAscent",
     "ImageFolder",
+    "Influence",
     "Iterative",
+    "L1Sparse",
     "MethodInfo",
     "MethodParameters",
     "NegGrad",
@@ -87,18 +96,22 @@ __all__ = [
     "Plain",
     "Plugin",
     "Precision",
+    "RandomLabel",
     "Rate",
     "ReaderInfo",
     "ReaderOptions",
     "Retrain",
     "RoleShares",
+    "SalUn",
     "Sam",
     "Schedule",
+    "Scrub",
     "Share",
     "SharpMinMax",
     "SklearnDigits",
     "Split",
     "StepBudget",
+    "Steps",
     "Torchvision",
     "TorchvisionDataset",
     "TrainingRecipe",

@@ -3,76 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Annotated, Any, ClassVar, Literal
+from dataclasses import dataclass
+from typing import Any
 
-from pydantic import ConfigDict, Field, TypeAdapter
+from pydantic import TypeAdapter
 
-from app.jobs.params.training import Objective, Plain
-from app.jobs.params.types import STRICT, BatchSize, NonNegative, Precision, Rate, Schedule, StepBudget
-
-
-@dataclass(frozen=True, kw_only=True)
-class Iterative:
-    """What every step-based method shares."""
-
-    __pydantic_config__: ClassVar[ConfigDict] = STRICT
-    steps: StepBudget = 100
-    learning_rate: Rate = 0.01
-    schedule: Schedule = "linear"
-    momentum: Annotated[float, Field(ge=0, lt=1)] = 0.9
-    weight_decay: NonNegative = 5e-4
-    retain_batch_size: BatchSize = 64
-    precision: Precision = "auto"
-
-
-@dataclass(frozen=True, kw_only=True)
-class Retrain:
-    """No parameters: the version's own recipe, from a fresh initialisation, on the remaining rows."""
-
-    __pydantic_config__: ClassVar[ConfigDict] = STRICT
-
-
-@dataclass(frozen=True, kw_only=True)
-class Finetune(Iterative):
-    """Go on training on the remaining rows alone."""
-
-    steps: StepBudget = 280
-    learning_rate: Rate = 0.1
-    objective: Objective = field(default_factory=Plain)
-
-
-@dataclass(frozen=True, kw_only=True)
-class NegGrad(Iterative):
-    """alpha * CE(retain) - (1 - alpha) * CE(forget) in one step."""
-
-    alpha: Annotated[float, Field(gt=0, le=1)] = 0.8
-    forget_batch_size: BatchSize = 64
-    objective: Objective = field(default_factory=Plain)
-
-
-@dataclass(frozen=True, kw_only=True)
-class SharpMinMax(Iterative):
-    """Two disjoint halves of the parameters: one keeps (sharpness minimised), one forgets (maximised).
-
-    `mask_fraction` p: the share of parameters, by |sum of forget gradients|, that forgets. `mask_end` says
-    which end of that order: `top` is the paper's words, `bottom` is what its released code did.
-    `perturb`: whether each half's ascent step moves its `own` coordinates or `all` of them.
-    `sharpness_weight` lambda: update = g +- lambda * (g_perturbed - g).
-    """
-
-    alpha: Annotated[float, Field(gt=0, le=1)] = 0.8
-    rho: NonNegative = 0.5
-    adaptive: bool = True
-    sharpness_weight: NonNegative = 1.0
-    mask_fraction: Annotated[float, Field(gt=0, lt=1)] = 0.1
-    mask_end: Literal["top", "bottom"] = "top"
-    perturb: Literal["own", "all"] = "own"
-    forget_batch_size: BatchSize = 16
-    freeze_statistics: bool = False
-
-
-MethodParameters = Retrain | Finetune | NegGrad | SharpMinMax
+from app.jobs.params.unlearning import (
+    Finetune,
+    FisherForgetting,
+    GradientAscent,
+    Influence,
+    L1Sparse,
+    MethodParameters,
+    NegGrad,
+    RandomLabel,
+    Retrain,
+    SalUn,
+    Scrub,
+    SharpMinMax,
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,9 +30,11 @@ class MethodInfo:
 
     parameters: type[MethodParameters]
     summary: str
-    passes_per_step: int | None  # forward/backward passes; None: those of the recipe
-    parameter_copies: int  # besides the weights themselves and their gradient
-    exact: bool
+    use: str  # when to choose it
+    passes_per_step: int | None  # forward/backward passes with a plain objective; None: it takes no steps
+    passes: str  # all of them, in words
+    parameter_copies: int  # besides the weights themselves and their gradient, at the defaults
+    exact: bool = False
     source: str
 
 
@@ -91,26 +42,93 @@ METHODS: Mapping[str, MethodInfo] = {
     "retrain": MethodInfo(
         parameters=Retrain,
         summary="Train again from scratch on the remaining rows: exact, and the last rung of every ladder.",
+        use="Whenever it is affordable, and always as the last rung.",
         passes_per_step=None,
+        passes="those of the recipe",
         parameter_copies=1,
         exact=True,
         source="Definition of exact unlearning",
     ),
     "finetune": MethodInfo(
         parameters=Finetune,
-        summary="Keep training on the remaining rows and let the rest fade; a weak baseline.",
+        summary="Keep training on the remaining rows and let the rest fade.",
+        use="As a baseline; what F and R have in common stays.",
         passes_per_step=1,
-        parameter_copies=1,
-        exact=False,
+        passes="1 a step",
+        parameter_copies=2,
         source="Golatkar et al. 2020, Eternal Sunshine of the Spotless Net",
+    ),
+    "gradient_ascent": MethodInfo(
+        parameters=GradientAscent,
+        summary="Ascend on the deleted rows alone, with the statistics of normalisation frozen.",
+        use="When no remaining row may be read; it damages what it does not see.",
+        passes_per_step=1,
+        passes="1 a step",
+        parameter_copies=2,
+        source="Thudi et al. 2022, Unrolling SGD, section 5",
     ),
     "neggrad": MethodInfo(
         parameters=NegGrad,
         summary="Descend on the remaining rows and ascend on the deleted ones in the same step (NegGrad+).",
+        use="First, where deleted rows were memorised and time matters.",
         passes_per_step=2,
-        parameter_copies=1,
-        exact=False,
+        passes="2 a step",
+        parameter_copies=2,
         source="Kurmanji et al. 2023, Towards Unbounded Machine Unlearning, section 3",
+    ),
+    "random_label": MethodInfo(
+        parameters=RandomLabel,
+        summary="Learn labels drawn at random for the deleted rows, and the remaining rows as they are.",
+        use="As a baseline for SalUn; it leaves deleted rows more uncertain than unseen ones.",
+        passes_per_step=2,
+        passes="2 a step",
+        parameter_copies=2,
+        source="Golatkar et al. 2020, Eternal Sunshine of the Spotless Net",
+    ),
+    "salun": MethodInfo(
+        parameters=SalUn,
+        summary="Random labels, learned only by the weights that the deleted rows pull at most.",
+        use="Where most weights should stay as they are, and one pass over F is affordable.",
+        passes_per_step=2,
+        passes="2 a step, and one pass over F",
+        parameter_copies=3,
+        source="Fan et al. 2024, SalUn, section 4",
+    ),
+    "l1_sparse": MethodInfo(
+        parameters=L1Sparse,
+        summary="Keep training on the remaining rows under an l1 penalty that falls to zero.",
+        use="Where a sparser network is welcome; it forgets a little more than fine-tuning.",
+        passes_per_step=1,
+        passes="1 a step",
+        parameter_copies=2,
+        source="Jia et al. 2023, Model Sparsity Can Simplify Machine Unlearning, section 4",
+    ),
+    "scrub": MethodInfo(
+        parameters=Scrub,
+        summary="By turns: leave the original's outputs on the deleted rows, stay with them on the others.",
+        use="Where outputs on R should change little; `keep` set to `nearest` is its rewind.",
+        passes_per_step=2,
+        passes="1 and a forward pass of the original, a step; ascents come on top",
+        parameter_copies=3,
+        source="Kurmanji et al. 2023, Towards Unbounded Machine Unlearning, section 3",
+    ),
+    "influence": MethodInfo(
+        parameters=Influence,
+        summary="One Newton step to the optimum of the remaining rows' loss, by their own Hessian.",
+        use="For small or nearly convex networks, where it is close to exact.",
+        passes_per_step=None,
+        passes="one over R, and two over the sample of R for each product with the Hessian",
+        parameter_copies=6,
+        source="Guo et al. 2020, Certified Data Removal, section 3",
+    ),
+    "fisher_forgetting": MethodInfo(
+        parameters=FisherForgetting,
+        summary="Add noise to every weight, the more the less the remaining rows depend on it.",
+        use="Where destroying information counts for more than accuracy.",
+        passes_per_step=None,
+        passes="one for each row of the sample of R",
+        parameter_copies=2,
+        source="Golatkar et al. 2020, Eternal Sunshine of the Spotless Net, section 3",
     ),
     "sharp_minmax": MethodInfo(
         parameters=SharpMinMax,
@@ -118,9 +136,10 @@ METHODS: Mapping[str, MethodInfo] = {
             "Split the parameters by the size of their forget gradient: sharpness-aware minimisation on the "
             "part that keeps, sharpness maximisation on the part that forgets."
         ),
+        use="First, where deleted rows are entangled with the others; it costs twice NegGrad+.",
         passes_per_step=4,
-        parameter_copies=4,
-        exact=False,
+        passes="4 a step, and one pass over F",
+        parameter_copies=5,
         source="Tang & Khanna 2026, arXiv 2506.13715, section 4",
     ),
 }
