@@ -35,6 +35,31 @@ def interpolate(start: list[Tensor], end: list[Tensor], weight: float) -> list[T
     return list(torch._foreach_lerp(start, end, weight))  # noqa: SLF001
 
 
+def interpolate_(target: list[Tensor], end: list[Tensor], weight: float) -> None:
+    """target += weight * (end - target)."""
+    torch._foreach_lerp_(target, end, weight)
+
+
+def square_root(tensors: list[Tensor], divisor: float) -> list[Tensor]:
+    """sqrt(t / divisor), element by element."""
+    return list(torch._foreach_sqrt(torch._foreach_div(tensors, divisor)))  # noqa: SLF001
+
+
+def divide(first: list[Tensor], second: list[Tensor]) -> list[Tensor]:
+    """first / second, element by element."""
+    return list(torch._foreach_div(first, second))  # noqa: SLF001
+
+
+def sign(tensors: list[Tensor]) -> list[Tensor]:
+    """-1, 0 or 1, element by element."""
+    return list(torch._foreach_sign(tensors))  # noqa: SLF001
+
+
+def copy_(target: list[Tensor], source: list[Tensor]) -> None:
+    """target = source, in place."""
+    torch._foreach_copy_(target, source)
+
+
 def magnitude(tensors: list[Tensor]) -> list[Tensor]:
     """|t|, element by element."""
     return list(torch._foreach_abs(tensors))  # noqa: SLF001
