@@ -120,13 +120,7 @@ def _figures(setting: Setting, folder: Path) -> dict[str, Any]:
         environment=setting.environment,
     )
     done = pipeline.unlearn(spec, store, desk("unlearned"))
-    judged = replace(
-        spec,
-        unlearned=done.weights,
-        unlearning_seconds=done.seconds,
-        unlearning_passes=done.passes,
-    )
-    figures = dict(pipeline.audit(judged, store, desk("audit")).figures)
+    figures = dict(pipeline.audit(replace(spec, done=done), store, desk("audit")).figures)
     figures["original_seconds"] = original.figures["seconds"]
     figures["environment"] = original.figures["environment"]
     return figures

@@ -20,7 +20,7 @@ from app.registry import service as registry
 from app.tables import DatasetVersion, Job
 from models_store.rows import RowSet
 from workers.nets.factory import BadArchitecture
-from workers.spec import DataSpec, Environment, TrainSpec, UnlearnSpec, Version
+from workers.spec import DataSpec, Environment, TrainSpec, Unlearned, UnlearnSpec, Version
 
 _FEWEST_KIN = 20  # fewer never-trained rows of the same people than this say less than many of the same class
 
@@ -100,8 +100,11 @@ def unlearning(session: Session, job: Job, work: Assignment, config: Settings) -
         raise ValueError("the version has no weights")
     method, given = job.parameters["method"], job.parameters["parameters"]
     found = registry.reference_for(session, work.parent.id, work.retain.digest)
-    done = (job.outcome or {}).get("unlearned", {})
-    holdout, match = _holdout(session, version, work)
+    done = (job.outcome or {}).get("unlearned")
+    kin = row_sets.kin(session, version, work.forget)
+    holdout, match = _holdout(session, version, work, kin)
+    deleted = row_sets.tombstoned(session, version.id)
+    validation = row_sets.of_role(session, version, "validation")
     return UnlearnSpec(
         data=data_spec(version),
         original=Version(
@@ -115,25 +118,26 @@ def unlearning(session: Session, job: Job, work: Assignment, config: Settings) -
         holdout=holdout,
         holdout_match=match,
         class_distance=(job.policy or {})["thresholds"]["class_distance"],
-        test=row_sets.of_role(session, version, "test") - row_sets.tombstoned(session, version.id),
+        test=row_sets.of_role(session, version, "test") - deleted,
+        validation=validation - deleted,
+        kin=validation & kin,  # those who left included: they are only measured, as by the audit
         seed=job.seed,
         reference=found.weights if found else None,
         reference_seconds=found.seconds if found else None,
-        unlearned=done.get("weights"),
-        unlearning_seconds=done.get("seconds"),
-        unlearning_passes=done.get("passes"),
+        done=Unlearned(**done) if done else None,
         environment=environment(config),
     )
 
 
 def _holdout(
-    session: Session, version: DatasetVersion, work: Assignment
+    session: Session, version: DatasetVersion, work: Assignment, kin: RowSet
 ) -> tuple[RowSet, Literal["subject", "class"]]:
     """The attack's non-members: the same people's never-trained rows where there are enough of them."""
-    kin = row_sets.kin_holdout(session, version, work.forget)
-    if len(kin) >= max(_FEWEST_KIN, len(work.forget) // 2):
-        return kin, "subject"
-    return row_sets.of_role(session, version, "holdout"), "class"
+    holdout = row_sets.of_role(session, version, "holdout")
+    same = holdout & kin
+    if len(same) >= max(_FEWEST_KIN, len(work.forget) // 2):
+        return same, "subject"
+    return holdout, "class"
 
 
 def fingerprint(spec: TrainSpec | UnlearnSpec) -> str:
@@ -149,6 +153,8 @@ def described(spec: TrainSpec | UnlearnSpec) -> Mapping[str, Any]:
 def _plain(value: object) -> object:
     if isinstance(value, RowSet):
         return value.digest
+    if isinstance(value, Unlearned):
+        return value.weights
     if is_dataclass(value) and not isinstance(value, type):
         return asdict(value)
     return value

@@ -142,28 +142,40 @@ def unlearn(spec: UnlearnSpec, store: BlobStore, monitor: Monitor) -> Unlearned:
             network=_stored_network(spec.original.weights, spec, store).to(device),
             retain=load_rows(spec.retain),
             forget=load_rows(spec.forget),
+            validation=load_rows(spec.validation),
+            kin=load_rows(spec.kin),
             recipe=spec.recipe,
             seed=spec.seed,
             monitor=monitor,
         )
         trace = METHODS[spec.method](run, spec.parameters)
-        return Unlearned(weights=_save(run.network, store), seconds=trace.seconds, passes=trace.passes)
+        return Unlearned(
+            weights=_save(run.network, store),
+            seconds=trace.seconds,
+            passes=trace.passes,
+            course={"steps": trace.steps, "curve": trace.curve, **run.judged},
+            blobs={f"{name}.safetensors": store.put(pack(kept)) for name, kept in run.kept.items()},
+        )
 
 
 def audit(spec: UnlearnSpec, store: BlobStore, monitor: Monitor) -> AuditOutcome:
     """Measure the original, the unlearned network and the reference, if there is one, on the same rows.
 
     Figures: those of `workers.audit.figures`, and cost {"seconds": {"unlearning", "audit", "reference"},
-    "passes": {"unlearning"}}, None where it is not known.
+    "passes": {"unlearning"}}, None where it is not known; and the method's course, as `Unlearned` has it.
 
     Raises:
         ValueError: the spec names no unlearned weights.
         DataFault, Cancelled, BlobMissing, BlobDamaged, WrongWeights: as above.
     """
-    if spec.unlearned is None:
+    if spec.done is None:
         raise ValueError("there is nothing to audit before the method has run")
     started = time.perf_counter()
-    networks = {"original": spec.original.weights, "unlearned": spec.unlearned, "reference": spec.reference}
+    networks = {
+        "original": spec.original.weights,
+        "unlearned": spec.done.weights,
+        "reference": spec.reference,
+    }
     with surroundings(spec.environment) as device:
         rows = _audited_rows(spec, _loader(spec, store, device, monitor))
         outputs: dict[str, Sets] = {}
@@ -189,7 +201,8 @@ def audit(spec: UnlearnSpec, store: BlobStore, monitor: Monitor) -> AuditOutcome
         class_distance=spec.class_distance,
     )
     monitor.progress("audit", len(networks), len(networks))
-    figures["cost"] = _cost(spec, audit_seconds=time.perf_counter() - started)
+    figures["cost"] = _cost(spec, spec.done, audit_seconds=time.perf_counter() - started)
+    figures["course"] = dict(spec.done.course)
     return AuditOutcome(figures=figures, blobs={"margins.svg": store.put(histograms.encode())})
 
 
@@ -245,13 +258,13 @@ def _outputs(network: Network, rows: dict[SetName, RowSource]) -> Sets:
     }
 
 
-def _cost(spec: UnlearnSpec, *, audit_seconds: float) -> dict[str, Any]:
+def _cost(spec: UnlearnSpec, done: Unlearned, *, audit_seconds: float) -> dict[str, Any]:
     seconds = {
-        "unlearning": spec.unlearning_seconds,
+        "unlearning": done.seconds,
         "audit": audit_seconds,
         "reference": spec.reference_seconds,
     }
-    return {"seconds": seconds, "passes": {"unlearning": spec.unlearning_passes}}
+    return {"seconds": seconds, "passes": {"unlearning": done.passes}}
 
 
 def _new_network(architecture: Architecture, data: DataSpec, seed: int) -> Network:

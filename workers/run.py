@@ -9,7 +9,7 @@ import threading
 import traceback
 import uuid
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import structlog
@@ -96,7 +96,7 @@ def unlearn(desk: Desk) -> None:
             jobs.fail(session, desk.lease, "every training row is to be forgotten: retire the model instead")
             return
         spec = assemble.unlearning(session, job, work, desk.config)
-    if spec.unlearned is None:
+    if spec.done is None:
         spec = _forget(desk, spec)
     exact = METHODS[spec.method].exact
     if work.wants_reference and spec.reference is None and not exact and _wait_for_reference(desk):
@@ -108,15 +108,14 @@ def _forget(desk: Desk, spec: UnlearnSpec) -> UnlearnSpec:
     """Run the method and note its result at once: a later attempt then only has the audit left."""
     desk.monitor.bind(assemble.fingerprint(spec))
     done = pipeline.unlearn(spec, desk.store, desk.monitor)
-    result = {"weights": done.weights, "seconds": done.seconds, "passes": done.passes}
     with transaction() as session:
         job = jobs.held(session, desk.lease)
-        job.outcome = {**(job.outcome or {}), "unlearned": result, "spec": assemble.described(spec)}
+        job.outcome = {**(job.outcome or {}), "unlearned": asdict(done), "spec": assemble.described(spec)}
         job.checkpoint = None
         jobs.note_artefact(session, job, name="weights", digest=done.weights, rows_digest=spec.retain.digest)
-    return replace(
-        spec, unlearned=done.weights, unlearning_seconds=done.seconds, unlearning_passes=done.passes
-    )
+        for name, digest in done.blobs.items():
+            jobs.note_artefact(session, job, name=name, digest=digest, rows_digest=spec.forget.digest)
+    return replace(spec, done=done)
 
 
 def _wait_for_reference(desk: Desk) -> bool:

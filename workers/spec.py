@@ -9,6 +9,8 @@ from typing import Any, Literal
 from app.jobs.params import Architecture, MethodParameters, TrainingRecipe
 from models_store.rows import RowSet
 
+NO_ROWS = RowSet(b"")
+
 
 @dataclass(frozen=True, kw_only=True)
 class DataSpec:
@@ -70,6 +72,21 @@ class ValidateSpec:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Unlearned:
+    """The method's result, before the audit.
+
+    `course` is what the method found out about itself: {"steps", "curve"} and, where it judged itself,
+    {"target", "readings", "kept_step", "rebound"}. `blobs` holds its mask, if it had one.
+    """
+
+    weights: str
+    seconds: float
+    passes: int
+    course: Mapping[str, Any] = field(default_factory=dict)
+    blobs: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
 class UnlearnSpec:
     """Remove `forget` from `original` by `method`, then audit the result."""
 
@@ -84,12 +101,12 @@ class UnlearnSpec:
     holdout_match: Literal["subject", "class"]  # same people's other rows, or same classes' other rows
     class_distance: float = 0.1  # how far class shares of holdout and forget rows may differ: the policy's
     test: RowSet
+    validation: RowSet = NO_ROWS  # never trained on, not audited with: the method judges itself by them
+    kin: RowSet = NO_ROWS  # those of them that are of the same people as `forget`
     seed: int
     reference: str | None  # weights digest of a network trained on exactly `retain`, if there is one
     reference_seconds: float | None = None
-    unlearned: str | None = None  # weights digest of this job's own earlier result: only the audit is left
-    unlearning_seconds: float | None = None
-    unlearning_passes: int | None = None
+    done: Unlearned | None = None  # this job's own earlier result: only the audit is left
     environment: Environment
 
 
@@ -113,15 +130,6 @@ class Validated:
 
     faults: tuple[Fault, ...] = ()
     figures: Mapping[str, Any] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Unlearned:
-    """The method's result, before the audit."""
-
-    weights: str
-    seconds: float
-    passes: int
 
 
 @dataclass(frozen=True, kw_only=True)

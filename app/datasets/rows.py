@@ -100,8 +100,8 @@ def _joined(session: Session, blocks: Select[list[int]]) -> RowSet:
     return RowSet.of(chain.from_iterable(found))
 
 
-def kin_holdout(session: Session, version: DatasetVersion, forget: RowSet) -> RowSet:
-    """Never-trained rows of the very people whose rows are to be forgotten: the best comparison there is."""
+def kin(session: Session, version: DatasetVersion, forget: RowSet) -> RowSet:
+    """All rows of the very people whose rows are to be forgotten: never-trained ones compare best."""
     here = Sample.dataset_version_id == version.id
     people = select(Sample.subject_key).where(
         here,
@@ -109,4 +109,4 @@ def kin_holdout(session: Session, version: DatasetVersion, forget: RowSet) -> Ro
         Sample.subject_key.is_not(None),
     )
     theirs = session.scalars(select(Sample.ordinal).where(here, Sample.subject_key.in_(people)))
-    return RowSet.of(theirs) & of_role(session, version, "holdout")
+    return RowSet.of(theirs)

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from app.jobs.params import Finetune
-from workers.methods.run import Run, take_steps
+from workers.methods.run import Moves, Run, budget, optimiser, take_steps
 from workers.training.loop import Trace
 from workers.training.objectives import cross_entropy, objective_gradient
-from workers.training.optimiser import Sgd
 from workers.training.tally import Tally
 
 
@@ -14,10 +13,11 @@ def finetune(run: Run, parameters: Finetune) -> Trace:
     """Descend on CE(R) alone (Golatkar et al. 2020)."""
     model = run.model(parameters.precision)
     batches = run.retain_batches(parameters.retain_batch_size)
-    optimiser = Sgd(model.weights, momentum=parameters.momentum, weight_decay=parameters.weight_decay)
+    descent = optimiser(parameters, model)
 
     def update(step: int, rate: float, tally: Tally) -> None:
         loss = cross_entropy(batches.at(step), tally, "retain")
-        optimiser.step(objective_gradient(model, loss, parameters.objective), rate)
+        descent.step(objective_gradient(model, loss, parameters.objective), rate)
 
-    return take_steps(run, parameters, model=model, optimisers=(optimiser,), update=update)
+    steps = budget(parameters, batches)
+    return take_steps(run, parameters, Moves(model=model, optimisers=(descent,), update=update, steps=steps))

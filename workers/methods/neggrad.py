@@ -5,23 +5,24 @@ from __future__ import annotations
 from torch import Tensor
 
 from app.jobs.params import NegGrad
-from workers.methods.run import Run, take_steps
+from workers.methods.run import Moves, Run, budget, optimiser, take_steps
+from workers.training import multi_tensor
 from workers.training.gradients import Forward
 from workers.training.loop import Trace
 from workers.training.objectives import cross_entropy, objective_gradient
-from workers.training.optimiser import Sgd
 from workers.training.tally import Tally
 
 
 def neggrad(run: Run, parameters: NegGrad) -> Trace:
     """Descend on alpha * CE(R) - (1 - alpha) * CE(F): NegGrad+ of Kurmanji et al. 2023, section 3.
 
-    Running statistics follow the batches of R only, so that nothing of F enters them.
+    Running statistics follow the batches of R only, so that nothing of F enters them. With `sharpness_on`
+    set to `retain` the objective's ascent step sees CE(R) alone: flat ground is sought for what is kept.
     """
     model = run.model(parameters.precision)
     retain = run.retain_batches(parameters.retain_batch_size)
     forget = run.forget_batches(parameters.forget_batch_size)
-    optimiser = Sgd(model.weights, momentum=parameters.momentum, weight_decay=parameters.weight_decay)
+    descent = optimiser(parameters, model)
 
     def update(step: int, rate: float, tally: Tally) -> None:
         keeping = cross_entropy(retain.at(step), tally, "retain", scale=parameters.alpha)
@@ -29,9 +30,15 @@ def neggrad(run: Run, parameters: NegGrad) -> Trace:
             forget.at(step), tally, "forget", moves_statistics=False, scale=parameters.alpha - 1
         )
 
-        def loss(forward: Forward) -> Tensor:
+        def both(forward: Forward) -> Tensor:
             return keeping(forward) + forgetting(forward)
 
-        optimiser.step(objective_gradient(model, loss, parameters.objective), rate)
+        if parameters.sharpness_on == "both":
+            gradients = objective_gradient(model, both, parameters.objective)
+        else:
+            gradients = objective_gradient(model, keeping, parameters.objective)
+            multi_tensor.add_(gradients, model.gradient(forgetting))
+        descent.step(gradients, rate)
 
-    return take_steps(run, parameters, model=model, optimisers=(optimiser,), update=update)
+    steps = budget(parameters, retain)
+    return take_steps(run, parameters, Moves(model=model, optimisers=(descent,), update=update, steps=steps))

@@ -2,36 +2,60 @@
 
 from __future__ import annotations
 
+import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from app.jobs.params import Iterative, Precision, TrainingRecipe
+from torch import Tensor
+
+from app.jobs.params import Precision, Steps, TrainingRecipe
 from workers.data.batches import Batches, RowSource
 from workers.data.seeds import derived_seed
+from workers.methods.judge import Judge
 from workers.monitor import Monitor
 from workers.nets.network import Network
 from workers.training.gradients import Differentiable
 from workers.training.loop import Course, Trace, follow
-from workers.training.optimiser import Sgd
+from workers.training.objectives import cross_entropy
+from workers.training.optimiser import AdamW, Optimiser, Sgd
 from workers.training.precision import autocast_dtype
 from workers.training.schedule import LearningRate
 from workers.training.tally import Tally
 
-_WINDOWS = 10  # checkpoints, and readings of the figures, in a run of a method
+_WINDOWS = 10  # checkpoints, and readings of the figures, in a run that does not look at itself
+
+Update = Callable[[int, float, Tally], None]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Run:
-    """One network to be changed in place, the rows it is to keep and to forget, and the way out."""
+    """One network to be changed in place, the rows it is to keep and to forget, and the way out.
+
+    Attributes:
+        network: At its original weights.
+        retain: The rows that remain.
+        forget: The rows to forget.
+        validation: Rows that were never trained on and are not audited with: a method judges itself by them.
+        kin: Those of them that are of the same people as the rows to forget.
+        recipe: How the network was trained.
+        seed: Decides every draw.
+        monitor: The way out.
+        kept: What a method leaves behind besides the weights, by name: one tensor a weight.
+        judged: What it found out about its own course.
+    """
 
     network: Network
     retain: RowSource
     forget: RowSource
-    recipe: TrainingRecipe  # how the network was trained
+    validation: RowSource | None = None
+    kin: RowSource | None = None
+    recipe: TrainingRecipe
     seed: int
     monitor: Monitor
     started: float = field(default_factory=time.perf_counter)
+    kept: dict[str, Mapping[str, Tensor]] = field(default_factory=dict)
+    judged: dict[str, object] = field(default_factory=dict)
 
     def model(self, precision: Precision) -> Differentiable:
         """The network as gradients are taken of it."""
@@ -45,6 +69,10 @@ class Run:
         """Shuffled batches of F, augmented as in training."""
         return self._batches(self.forget, batch_size, "forget")
 
+    def keep_mask(self, model: Differentiable, mask: list[Tensor]) -> None:
+        """Leave behind which weights were let move, for whoever wants to check it."""
+        self.kept["mask"] = dict(zip(model.names, mask, strict=True))
+
     def _batches(self, rows: RowSource, batch_size: int, name: str) -> Batches:
         return Batches(
             rows,
@@ -54,26 +82,99 @@ class Run:
         )
 
 
-def take_steps(
-    run: Run,
-    parameters: Iterative,
-    *,
-    model: Differentiable,
-    optimisers: tuple[Sgd, ...],
-    update: Callable[[int, float, Tally], None],
-) -> Trace:
-    """Take a method's steps; `update` is given the step's number, its learning rate, and the tally."""
-    rate = LearningRate(peak=parameters.learning_rate, steps=parameters.steps, schedule=parameters.schedule)
+@dataclass(frozen=True, kw_only=True)
+class Moves:
+    """How a method moves the weights.
+
+    Attributes:
+        model: The network as gradients are taken of it.
+        optimisers: All that `update` has step.
+        update: One step, given its number, its learning rate, and the tally.
+        steps: How many at most.
+        evaluation: Whether the network is in evaluation mode meanwhile.
+    """
+
+    model: Differentiable
+    optimisers: tuple[Optimiser, ...]
+    update: Update
+    steps: int
+    evaluation: bool = False
+
+
+def optimiser(parameters: Steps, model: Differentiable, mask: list[Tensor] | None = None) -> Optimiser:
+    """The optimiser that the parameters name, at rest; with a mask it moves the marked weights only."""
+    if parameters.optimiser == "adamw":
+        return AdamW(
+            model.weights,
+            momentum=parameters.momentum,
+            second_momentum=parameters.second_momentum,
+            weight_decay=parameters.weight_decay,
+            mask=mask,
+            clip_norm=parameters.clip_norm,
+        )
+    return Sgd(
+        model.weights,
+        momentum=parameters.momentum,
+        weight_decay=parameters.weight_decay,
+        mask=mask,
+        clip_norm=parameters.clip_norm,
+    )
+
+
+def budget(parameters: Steps, batches: Batches) -> int:
+    """How many steps the parameters grant: as many as they say, or as passes over these batches take."""
+    if parameters.epochs is None:
+        return parameters.steps
+    return max(1, math.ceil(parameters.epochs * batches.steps_per_pass))
+
+
+def take_steps(run: Run, parameters: Steps, moves: Moves) -> Trace:
+    """Take a method's steps, and end with the network of the step that its own readings speak for."""
+    rate = LearningRate(peak=parameters.learning_rate, steps=moves.steps, schedule=parameters.schedule)
+    judge = Judge.of(run.network, parameters, run.seed, run) if parameters.readings else None
     tally = Tally()
     course = Course(
         phase="unlearn",
-        model=model,
-        optimisers=optimisers,
-        update=lambda step: update(step, rate.at(step), tally),
+        model=moves.model,
+        optimisers=moves.optimisers,
+        update=lambda step: moves.update(step, rate.at(step), tally),
         tally=tally,
-        steps=parameters.steps,
-        window=-(-parameters.steps // _WINDOWS),
+        steps=moves.steps,
+        window=math.ceil(moves.steps / (parameters.readings if judge else _WINDOWS)),
         seed=run.seed,
+        watch=judge,
+        evaluation=moves.evaluation,
         started=run.started,
     )
-    return follow(course, run.monitor)
+    trace = follow(course, run.monitor)
+    if judge is not None:
+        judge.put_back()
+        run.judged.update(
+            target=judge.target,
+            readings=trace.readings,
+            kept_step=int(judge.kept(trace.readings)["step"]),
+            steps=trace.steps,
+            rebound=_rebound(run, parameters, moves.model, judge) if parameters.rebound_steps else None,
+        )
+    return trace
+
+
+def _rebound(run: Run, parameters: Steps, model: Differentiable, judge: Judge) -> float:
+    """By how much plain steps on R raise the accuracy on F again: what was hidden rather than forgotten.
+
+    The steps are those that training would go on with, at the method's learning rate. The network is as it
+    was afterwards, and the cost is not the method's.
+    """
+    before, passes = judge.forget_accuracy(), model.passes
+    batches = run.retain_batches(run.recipe.batch_size)
+    steps, tally = parameters.rebound_steps, Tally()
+    rate = LearningRate(peak=parameters.learning_rate, steps=steps, schedule="linear")
+    descent = Sgd(model.weights, momentum=run.recipe.momentum, weight_decay=run.recipe.weight_decay)
+    run.network.train()
+    for step in range(steps):
+        run.monitor.check_cancelled()
+        descent.step(model.gradient(cross_entropy(batches.at(step), tally, "retain")), rate.at(step))
+    risen = judge.forget_accuracy() - before
+    judge.put_back()
+    model.passes = passes
+    return risen

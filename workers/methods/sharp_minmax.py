@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from torch import Tensor
+
 from app.jobs.params import SharpMinMax
 from workers.methods.masks import forget_mask
-from workers.methods.run import Run, take_steps
+from workers.methods.run import Moves, Run, budget, optimiser, take_steps
 from workers.training.gradients import Differentiable
 from workers.training.loop import Trace
 from workers.training.objectives import cross_entropy
-from workers.training.optimiser import Sgd
 from workers.training.sharpness import Sharpness, sharp_gradient
 from workers.training.tally import Tally
 
@@ -21,28 +22,32 @@ def sharp_minmax(run: Run, parameters: SharpMinMax) -> Trace:
         keeping half:     min over w_R of  L + lambda * S(L)  for L = alpha * CE(R),
         forgetting half:  min over w_F of  L - lambda * S(L)  for L = -(1 - alpha) * CE(F),
 
-    with S(L) = L(w + eps) - L(w), one after the other, each with its own momentum. Gradient and weight decay
+    with S(L) = L(w + eps) - L(w), one after the other, each with its own optimiser. Gradient and weight decay
     are masked together before they enter the momentum, so a half-step leaves the other half bit for bit as it
-    was. (In the released code the forgetting step moves the keeping half too.) Running statistics follow the
-    first pass on R, or nothing if `freeze_statistics`.
+    was. Running statistics follow the first pass on R, or nothing if `freeze_statistics`.
+
+    `as_released` does what the released code does, for comparison: the smallest forget gradients are marked;
+    the mask covers the perturbed gradient alone, so that the forgetting step (2g - m * g_eps) moves every
+    weight, as decay and momentum do in both steps; all weights are perturbed; batches of F move running
+    statistics too.
     """
+    released = parameters.as_released
+    original = Differentiable(run.network)
     forgets = forget_mask(
-        original := Differentiable(run.network),
+        original,
         run.forget,
         fraction=parameters.mask_fraction,
-        end=parameters.mask_end,
+        end="bottom" if released else parameters.mask_end,
     )
-    keeps = [~mask for mask in forgets]
     model = run.model(parameters.precision)
     model.passes = original.passes
+    run.keep_mask(model, forgets)
+    masks = [~mask for mask in forgets], forgets
+    keeper, forgetter = (optimiser(parameters, model, None if released else mask) for mask in masks)
     retain = run.retain_batches(parameters.retain_batch_size)
     forget = run.forget_batches(parameters.forget_batch_size)
-    optimisers = tuple(
-        Sgd(model.weights, momentum=parameters.momentum, weight_decay=parameters.weight_decay, mask=mask)
-        for mask in (keeps, forgets)
-    )
-    keeper, forgetter = optimisers
-    own = parameters.perturb == "own"
+    # AdamW takes gradients of any length alike: there the halves are weighed by their rates.
+    shares = (parameters.alpha, 1 - parameters.alpha) if parameters.optimiser == "adamw" else (1.0, 1.0)
 
     def update(step: int, rate: float, tally: Tally) -> None:
         keeping = cross_entropy(
@@ -52,19 +57,24 @@ def sharp_minmax(run: Run, parameters: SharpMinMax) -> Trace:
             moves_statistics=not parameters.freeze_statistics,
             scale=parameters.alpha,
         )
-        keeper.step(sharp_gradient(model, keeping, sharpness(1), within=keeps if own else None), rate)
+        keeper.step(sharp_gradient(model, keeping, *rule(1)), rate * shares[0])
         forgetting = cross_entropy(
-            forget.at(step), tally, "forget", moves_statistics=False, scale=parameters.alpha - 1
+            forget.at(step), tally, "forget", moves_statistics=released, scale=parameters.alpha - 1
         )
-        forgetter.step(
-            sharp_gradient(model, forgetting, sharpness(-1), within=forgets if own else None), rate
-        )
+        forgetter.step(sharp_gradient(model, forgetting, *rule(-1)), rate * shares[1])
 
-    def sharpness(sign: int) -> Sharpness:
-        return Sharpness(
-            rho=parameters.rho,
-            adaptive=parameters.adaptive,
-            weight=sign * parameters.sharpness_weight,
+    def rule(sign: int) -> tuple[Sharpness, list[Tensor] | None, list[Tensor] | None]:
+        """The half's sharpness, the weights it may perturb, and those whose second gradient counts."""
+        sharpness = Sharpness(
+            rho=parameters.rho, adaptive=parameters.adaptive, weight=sign * parameters.sharpness_weight
         )
+        mask = masks[0] if sign > 0 else masks[1]
+        if released:
+            return sharpness, None, mask
+        return sharpness, mask if parameters.perturb == "own" else None, None
 
-    return take_steps(run, parameters, model=model, optimisers=optimisers, update=update)
+    return take_steps(
+        run,
+        parameters,
+        Moves(model=model, optimisers=(keeper, forgetter), update=update, steps=budget(parameters, retain)),
+    )

@@ -20,10 +20,29 @@ def evaluate(network: Network, rows: RowSource) -> Tensor:
 
 
 @torch.inference_mode()
-def accuracy(network: Network, rows: RowSource, places: Tensor | None = None) -> dict[str, int]:
-    """How many of the rows, or of those at `places`, are classified as labelled: {"correct", "n"}."""
+def hits(
+    network: Network,
+    rows: RowSource,
+    places: Tensor | None = None,
+    *,
+    autocast: torch.dtype | None = None,
+) -> Tensor:
+    """Whether each of the rows, or of those at `places`, is classified as labelled: bool [n]."""
     network.eval()
-    correct = torch.zeros((), dtype=torch.int64, device=rows.device)
-    for batch in rows.in_order(_BATCH_ROWS, places):
-        correct += (network(batch.images).argmax(1) == batch.labels).sum()
-    return {"correct": int(correct), "n": len(rows) if places is None else len(places)}
+    with torch.autocast(rows.device.type, autocast, enabled=autocast is not None):
+        found = [
+            network(batch.images).argmax(1) == batch.labels for batch in rows.in_order(_BATCH_ROWS, places)
+        ]
+    return torch.cat(found or [torch.zeros(0, dtype=torch.bool, device=rows.device)])
+
+
+def accuracy(
+    network: Network,
+    rows: RowSource,
+    places: Tensor | None = None,
+    *,
+    autocast: torch.dtype | None = None,
+) -> dict[str, int]:
+    """How many of the rows, or of those at `places`, are classified as labelled: {"correct", "n"}."""
+    right = hits(network, rows, places, autocast=autocast)
+    return {"correct": int(right.sum()), "n": len(right)}

@@ -112,8 +112,9 @@ def follow(course: Course, monitor: Monitor) -> Trace:
                 monitor.check_cancelled()
                 _seed_layers(derived_seed(course.seed, "layers", step), device)
                 course.update(step)
-                shown = trace.curve[-1] if trace.curve else {}
-                monitor.progress(course.phase, step + 1, course.steps, **shown)
+                if step + 1 < end:
+                    shown = trace.curve[-1] if trace.curve else {}
+                    monitor.progress(course.phase, step + 1, course.steps, **shown)
             trace.steps = end
             trace.curve.append(_finite(course.tally.read()))
             if watch is not None:
@@ -122,6 +123,7 @@ def follow(course: Course, monitor: Monitor) -> Trace:
             trace.passes = course.model.passes
             trace.seconds = earlier_seconds + time.perf_counter() - course.started
             monitor.save_checkpoint(pack(course.tensors, vars(trace)))
+            monitor.progress(course.phase, end, course.steps, **trace.curve[-1])
     return trace
 
 

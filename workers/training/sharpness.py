@@ -41,7 +41,11 @@ def ascent(weights: list[Tensor], gradients: list[Tensor], *, rho: float, adapti
 
 
 def sharp_gradient(
-    model: Differentiable, loss: Loss, sharpness: Sharpness, *, within: list[Tensor] | None = None
+    model: Differentiable,
+    loss: Loss,
+    sharpness: Sharpness,
+    within: list[Tensor] | None = None,
+    seen: list[Tensor] | None = None,
 ) -> list[Tensor]:
     """The combined gradient u of one SAM step: two forward/backward passes over the same batch.
 
@@ -50,10 +54,13 @@ def sharp_gradient(
         loss: evaluated twice; it must use the same batch both times.
         sharpness: the rule.
         within: bool masks of the weights that may be perturbed; all of them if None.
+        seen: bool masks that the perturbed gradient alone is multiplied by; none if None.
     """
     own = model.gradient(loss)
     perturbing = own if within is None else multi_tensor.multiply(own, within)
     shift = ascent(model.weights, perturbing, rho=sharpness.rho, adaptive=sharpness.adaptive)
     perturbed = model.gradient(loss, shift)
+    if seen is not None:
+        perturbed = multi_tensor.multiply(perturbed, seen)
     # A weight of 1 gives the perturbed gradient to the last bit, and equal gradients give themselves.
     return multi_tensor.interpolate(own, perturbed, sharpness.weight)

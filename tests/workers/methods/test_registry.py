@@ -14,7 +14,12 @@ from workers.monitor import Cancelled, Silent
 SMALL: dict[str, dict[str, Any]] = {
     "retrain": {},
     "finetune": {"steps": 25, "objective": {"name": "sam"}},
+    "gradient_ascent": {"steps": 25, "optimiser": "adamw"},
     "neggrad": {"steps": 25, "objective": {"name": "asam"}},
+    "random_label": {"steps": 25, "optimiser": "adamw", "clip_norm": 1.0},
+    "salun": {"steps": 25, "objective": {"name": "sam"}},
+    "l1_sparse": {"steps": 25},
+    "scrub": {"steps": 22, "rounds": 3},
     "sharp_minmax": {"steps": 25},
 }
 
