@@ -153,7 +153,7 @@ def take_steps(run: Run, parameters: Steps, moves: Moves) -> Trace:
             target=judge.target,
             readings=trace.readings,
             kept_step=int(judge.kept(trace.readings)["step"]),
-            steps=trace.steps,
+            diverged=trace.diverged,
             rebound=_rebound(run, parameters, moves.model, judge) if parameters.rebound_steps else None,
         )
     return trace

@@ -24,6 +24,9 @@ Reading = dict[str, float]
 class Diverged(Exception):
     """The loss is no longer a finite number: the learning rate or the weight of forgetting is too high."""
 
+    def __init__(self, reason: str = "the loss is no longer finite") -> None:
+        super().__init__(f"{reason}; lower the learning rate or the weight of forgetting")
+
 
 class Watch(Protocol):
     """Judges the network at the end of every window, and remembers the state that is to be kept."""
@@ -79,12 +82,14 @@ class Course:
 class Trace:
     """What happened: the tally's figures a window, the watch's readings, and the cost, over all attempts.
 
-    The first reading is that of the network at the beginning.
+    The first reading is that of the network at the beginning. `diverged`: the steps ended because the loss
+    was no longer finite, and what the watch had kept before is the result.
     """
 
     steps: int = 0
     passes: int = 0
     seconds: float = 0.0
+    diverged: bool = False
     curve: list[dict[str, float]] = field(default_factory=list)
     readings: list[Reading] = field(default_factory=list)
 
@@ -96,7 +101,7 @@ def follow(course: Course, monitor: Monitor) -> Trace:
 
     Raises:
         Cancelled: from the monitor, between two steps.
-        Diverged: a window's loss is not finite.
+        Diverged: a window's loss is not finite, and no watch has kept an earlier state.
     """
     trace = _resume(course, monitor.load_checkpoint())
     earlier_seconds = trace.seconds
@@ -115,8 +120,14 @@ def follow(course: Course, monitor: Monitor) -> Trace:
                 if step + 1 < end:
                     shown = trace.curve[-1] if trace.curve else {}
                     monitor.progress(course.phase, step + 1, course.steps, **shown)
+            figures = course.tally.read()
+            trace.diverged = not all(math.isfinite(value) for value in figures.values())
+            if trace.diverged:
+                if len(trace.readings) > 1:
+                    break
+                raise Diverged
             trace.steps = end
-            trace.curve.append(_finite(course.tally.read()))
+            trace.curve.append(figures)
             if watch is not None:
                 trace.readings.append(watch.read(end))
                 network.train(not course.evaluation)
@@ -131,12 +142,6 @@ def _seed_layers(seed: int, device: torch.device) -> None:
     torch.default_generator.manual_seed(seed)
     if device.type == "cuda":
         torch.cuda.manual_seed(seed)
-
-
-def _finite(figures: dict[str, float]) -> dict[str, float]:
-    if not all(math.isfinite(value) for value in figures.values()):
-        raise Diverged("the loss is no longer finite; lower the learning rate or the weight of forgetting")
-    return figures
 
 
 @torch.no_grad()

@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from app.jobs.params import BuiltIn, TrainingRecipe
+from app.jobs.params import BuiltIn, Steps, TrainingRecipe
 from workers.data.batches import Rows
 from workers.methods.run import Run
 from workers.monitor import Silent
@@ -71,15 +71,42 @@ def two_layers() -> Network:
 
 
 @pytest.fixture
-def brute_gradient() -> Callable[[Tensor, Rows], Tensor]:
-    """The gradient of the mean cross-entropy of the two-layer network, from written-out matrix products."""
+def brute_logits() -> Callable[[Tensor, Rows], Tensor]:
+    """The two-layer network's outputs at a flat vector of weights, from written-out matrix products."""
+
+    def logits(flat: Tensor, rows: Rows) -> Tensor:
+        hidden, bias, output, output_bias = torch.split(flat, [384, 6, 60, 10])
+        pixels = (rows.images.flatten(1).double() - 80) / 90
+        return torch.tanh(pixels @ hidden.view(6, 64).T + bias) @ output.view(10, 6).T + output_bias
+
+    return logits
+
+
+@pytest.fixture
+def brute_gradient(brute_logits: Callable[[Tensor, Rows], Tensor]) -> Callable[[Tensor, Rows], Tensor]:
+    """The gradient of the mean cross-entropy of the two-layer network."""
 
     def gradient(flat: Tensor, rows: Rows) -> Tensor:
         at = flat.clone().requires_grad_()
-        hidden, bias, output, output_bias = torch.split(at, [384, 6, 60, 10])
-        pixels = (rows.images.flatten(1).double() - 80) / 90
-        logits = torch.tanh(pixels @ hidden.view(6, 64).T + bias) @ output.view(10, 6).T + output_bias
+        logits = brute_logits(at, rows)
         losses = logits.exp().sum(1).log() - logits[torch.arange(len(rows)), rows.labels]
         return torch.autograd.grad(losses.mean(), at)[0]
 
     return gradient
+
+
+@pytest.fixture
+def descend() -> Callable[..., Tensor]:
+    """SGD with momentum and decay by hand: `gradient(w, step)` for every step of the parameters' budget."""
+
+    def walk(
+        at: Tensor, p: Steps, gradient: Callable[[Tensor, int], Tensor], mask: Tensor | None = None
+    ) -> Tensor:
+        velocity = torch.zeros_like(at)
+        for step in range(p.steps):
+            moved = gradient(at, step) + p.weight_decay * at
+            velocity = p.momentum * velocity + (moved if mask is None else moved * mask)
+            at = at - p.learning_rate * (1 - step / p.steps) * velocity
+        return at
+
+    return walk
