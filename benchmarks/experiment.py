@@ -60,6 +60,11 @@ class Desk(Silent):
         super().__init__(path.read_bytes() if path.exists() else None)
         self._path = path
 
+    def forget(self) -> None:
+        """Begin anew: the checkpoint is another computation's."""
+        self._path.unlink(missing_ok=True)
+        self.checkpoint = None
+
     def progress(self, phase: str, done: int, total: int, **figures: float) -> None:
         """One line, written over."""
         if done % max(1, total // 50) == 0:

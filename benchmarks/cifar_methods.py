@@ -1,0 +1,293 @@
+"""Every approximate method on the CIFAR-10 cases, at equal shares of what retraining costs.
+
+    .venv/bin/python -m benchmarks.cifar_methods search
+    .venv/bin/python -m benchmarks.cifar_methods run --seeds 0 1 2 3 4
+    .venv/bin/python -m benchmarks.cifar_methods table
+
+`search` draws the same number of settings for each method, on a case of its own, and scores them on validation
+rows, as the methods themselves do: no retrained network is looked at. `run` takes each method's best
+setting to the other cases and audits what comes out against the retrained network. Each result is a row that is
+committed; what is there is not computed again.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from app.jobs.params import MethodParameters, Steps, method_parameters, plain_data
+from app.jobs.policies import Thresholds
+from app.reports.verdict import judge
+from benchmarks.cifar import ARCHITECTURE, ENVIRONMENT, RECIPE, RETRAIN_PASSES, Case, arguments, cases
+from benchmarks.records import Results
+from workers import pipeline
+from workers.data.seeds import derived_seed
+from workers.spec import Unlearned, UnlearnSpec, Version
+
+BUDGETS = {0.05: 3, 0.10: 4, 0.15: 6, 0.30: 10}  # share of retraining's cost: readings of the method's own
+SEARCH_CASE, SEARCH_BUDGET, TRIALS = 100, 0.10, 8
+_ROWS = RECIPE.batch_size  # a pass is one over so many rows; fewer cost less
+_READING = 1200 / _ROWS / 3  # a reading is forward passes alone over 1,200 rows
+_FULL_PRECISION = 2  # the mask is computed in it, at about twice the cost
+
+Draw = Callable[[np.random.Generator], dict[str, Any]]
+
+
+def _log(draw: np.random.Generator, low: float, high: float) -> float:
+    return float(f"{math.exp(draw.uniform(math.log(low), math.log(high))):.2g}")
+
+
+def _between(draw: np.random.Generator, low: float, high: float) -> float:
+    return round(float(draw.uniform(low, high)), 2)
+
+
+def _one_of(draw: np.random.Generator, choices: Sequence[Any]) -> Any:
+    return choices[int(draw.integers(len(choices)))]
+
+
+def _sharp(draw: np.random.Generator) -> dict[str, Any]:
+    adaptive, rho = _one_of(draw, [(False, 0.05), (False, 0.1), (True, 0.5), (True, 1.0)])
+    return {
+        "learning_rate": _log(draw, 3e-3, 5e-2),
+        "alpha": _between(draw, 0.5, 0.95),
+        "adaptive": adaptive,
+        "rho": rho,
+        "mask_fraction": _one_of(draw, [0.05, 0.1, 0.3, 0.5]),
+        "forget_batch_size": _one_of(draw, [16, 32, 64]),
+    }
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A method as it is compared: what is fixed, what is drawn, and what a step costs in passes."""
+
+    method: str
+    draw: Draw
+    fixed: Mapping[str, Any]
+    passes: Callable[[Any], float]
+    has_mask: bool = False
+
+
+def _two(parameters: Any) -> float:
+    return 1 + float(parameters.forget_batch_size) / _ROWS
+
+
+ENTRIES: Mapping[str, Entry] = {
+    "finetune": Entry("finetune", lambda d: {"learning_rate": _log(d, 0.02, 0.3)}, {}, lambda _: 1),
+    "l1_sparse": Entry(
+        "l1_sparse",
+        lambda d: {"learning_rate": _log(d, 0.02, 0.2), "l1": _log(d, 1e-5, 1e-3)},
+        {},
+        lambda _: 1,
+    ),
+    "gradient_ascent": Entry(
+        "gradient_ascent",
+        lambda d: {"learning_rate": _log(d, 1e-4, 3e-3), "forget_batch_size": _one_of(d, [16, 32, 64])},
+        {},
+        lambda p: p.forget_batch_size / _ROWS,
+    ),
+    "neggrad": Entry(
+        "neggrad",
+        lambda d: {"learning_rate": _log(d, 3e-3, 5e-2), "alpha": _between(d, 0.5, 0.95)},
+        {},
+        _two,
+    ),
+    "neggrad_sam": Entry(
+        "neggrad",
+        lambda d: {
+            "learning_rate": _log(d, 3e-3, 5e-2),
+            "alpha": _between(d, 0.5, 0.95),
+            "objective": {"name": "sam", "rho": _one_of(d, [0.05, 0.1])},
+        },
+        {"sharpness_on": "retain"},
+        lambda p: 2 + p.forget_batch_size / _ROWS,
+    ),
+    "random_label": Entry(
+        "random_label",
+        lambda d: {"learning_rate": _log(d, 3e-3, 5e-2), "forget_weight": _between(d, 0.2, 1.0)},
+        {},
+        _two,
+    ),
+    "salun": Entry(
+        "salun",
+        lambda d: {
+            "learning_rate": _log(d, 3e-3, 5e-2),
+            "forget_weight": _between(d, 0.2, 1.0),
+            "mask_fraction": _one_of(d, [0.3, 0.5, 0.7]),
+        },
+        {},
+        _two,
+        has_mask=True,
+    ),
+    "scrub": Entry(
+        "scrub",
+        lambda d: {
+            "learning_rate": _log(d, 1e-3, 2e-2),
+            "teacher_weight": _log(d, 0.01, 1.0),
+            "rounds": (rounds := _one_of(d, [2, 4, 8])),
+            "ascent_rounds": rounds,
+        },
+        {},
+        lambda p: 4 / 3 * (1 + p.rounds * 8 / p.steps),
+    ),
+    "sharp_minmax": Entry("sharp_minmax", _sharp, {}, lambda p: 2 * _two(p), has_mask=True),
+    "sharp_minmax_as_released": Entry(
+        "sharp_minmax", _sharp, {"as_released": True}, lambda p: 2 * _two(p), has_mask=True
+    ),
+}
+
+
+def budgeted(entry: Entry, given: Mapping[str, Any], budget: float, forget_rows: int) -> MethodParameters:
+    """The method's parameters with as many steps as the budget pays for, mask and readings included."""
+    readings = BUDGETS[budget]
+    chosen = method_parameters(
+        entry.method,
+        {**given, **entry.fixed, "precision": RECIPE.precision, "readings": readings, "rebound_steps": 0},
+    )
+    if not isinstance(chosen, Steps):
+        raise TypeError(f"{entry.method} takes no steps")
+    left = budget * RETRAIN_PASSES - readings * _READING
+    if entry.has_mask:
+        left -= _FULL_PRECISION * forget_rows / _ROWS
+    return replace(chosen, steps=max(readings, int(left / entry.passes(chosen))))
+
+
+def _spec(case: Case, entry: Entry, parameters: MethodParameters, reference: str | None) -> UnlearnSpec:
+    return UnlearnSpec(
+        data=case.spec,
+        original=Version(architecture=ARCHITECTURE, weights=case.original["weights"]),
+        recipe=RECIPE,
+        method=entry.method,
+        parameters=parameters,
+        forget=case.forget,
+        retain=case.retain,
+        holdout=case.holdout,
+        holdout_match="class",
+        test=case.test,
+        validation=case.validation,
+        seed=derived_seed(case.seed, "unlearn"),
+        reference=reference,
+        environment=ENVIRONMENT,
+    )
+
+
+def _facts(case: Case, name: str, budget: float, parameters: MethodParameters) -> dict[str, Any]:
+    return {
+        "entry": name,
+        "budget": budget,
+        "seed": case.seed,
+        "original": case.original["weights"],
+        "parameters": plain_data(parameters),
+    }
+
+
+def _unlearned(case: Case, spec: UnlearnSpec) -> Unlearned:
+    desk = case.desk("unlearned")
+    desk.forget()
+    return pipeline.unlearn(spec, case.store, desk)
+
+
+def trial(case: Case, name: str, number: int) -> dict[str, Any]:
+    """One setting of the search: its score on validation rows at the step that it kept."""
+    entry = ENTRIES[name]
+    drawn = entry.draw(np.random.default_rng(derived_seed(number, "trial", name)))
+    parameters = budgeted(entry, drawn, SEARCH_BUDGET, len(case.forget))
+    facts = _facts(case, name, SEARCH_BUDGET, parameters)
+    results = Results("cifar_search")
+    if (row := results.of(facts)) is None:
+        done = _unlearned(case, _spec(case, entry, parameters, None))
+        kept = next(r for r in done.course["readings"] if r["step"] == done.course["kept_step"])
+        figures = {"kept": kept, "steps": done.course["steps"], "target": done.course["target"]}
+        row = {"setting": facts, "drawn": drawn, "figures": figures, "seconds": done.seconds}
+        results.add(row)
+    return row
+
+
+def best(name: str) -> dict[str, Any]:
+    """What the search drew for this method that scored best."""
+    rows = [row for row in Results("cifar_search") if row["setting"]["entry"] == name]
+    if len(rows) < TRIALS:
+        raise SystemExit(f"{name} has {len(rows)} of {TRIALS} trials: run the search first")
+    chosen: dict[str, Any] = max(rows, key=lambda row: row["figures"]["kept"]["score"])["drawn"]
+    return chosen
+
+
+def measure(case: Case, name: str, budget: float) -> dict[str, Any]:
+    """The method's best setting on a case, audited against the retrained network."""
+    entry = ENTRIES[name]
+    parameters = budgeted(entry, best(name), budget, len(case.forget))
+    facts = _facts(case, name, budget, parameters) | {"reference": case.reference["weights"]}
+    results = Results("cifar_methods")
+    if (row := results.of(facts)) is None:
+        spec = _spec(case, entry, parameters, case.reference["weights"])
+        done = _unlearned(case, spec)
+        desk = case.desk("audit")
+        figures = dict(pipeline.audit(replace(spec, done=done), case.store, desk).figures)
+        figures["verdict"] = str(judge(figures, Thresholds()).verdict)
+        figures["retrain_seconds"] = case.reference["figures"]["seconds"]
+        row = {"setting": facts, "figures": figures}
+        results.add(row)
+    return row
+
+
+def table() -> str:
+    """Means over the cases: accuracies, tug of war, reference-centred AUC, verdicts, share of the time."""
+    rows = list(Results("cifar_methods"))
+    columns = f"{'RA':>6} {'FA':>6} {'TA':>6} {'ToW':>6} {'+-':>5} {'cAUC':>6} {'pass':>4} {'fail':>4}"
+    lines = [f"{'budget':>6} {'method':24} {'n':>2} {columns} {'time':>5}"]
+    for budget in BUDGETS:
+        for name in ENTRIES:
+            chosen = [
+                row["figures"]
+                for row in rows
+                if (row["setting"]["budget"], row["setting"]["entry"]) == (budget, name)
+            ]
+            if chosen:
+                lines.append(f"{budget:6.0%} {name:24} {_line(chosen)}")
+    return "\n".join(lines)
+
+
+def _line(figures: Sequence[Mapping[str, Any]]) -> str:
+    rates = [
+        100 * np.mean([f["accuracy"]["unlearned"][part]["rate"] for f in figures])
+        for part in ("retain", "forget", "test")
+    ]
+    tow = [f["tug_of_war"]["absolute"] for f in figures]
+    spread = np.std(tow, ddof=1) if len(tow) > 1 else float("nan")
+    centred = np.mean([0.5 + f["differences"]["reference"]["membership"]["difference"] for f in figures])
+    verdicts = [f["verdict"] for f in figures]
+    share = np.mean([f["cost"]["seconds"]["unlearning"] / f["retrain_seconds"] for f in figures])
+    shown = " ".join(f"{rate:6.2f}" for rate in rates)
+    return (
+        f"{len(tow):2} {shown} {np.mean(tow):6.3f} {spread:5.3f} {centred:6.3f}"
+        f" {verdicts.count('pass'):4} {verdicts.count('fail'):4} {share:5.2f}"
+    )
+
+
+def main() -> None:
+    """Search, run, or print what was found."""
+    parser = arguments(__doc__)
+    parser.add_argument("what", choices=["search", "run", "table"])
+    parser.add_argument("--methods", nargs="+", choices=list(ENTRIES), default=list(ENTRIES))
+    parser.add_argument("--budgets", nargs="+", type=float, choices=list(BUDGETS), default=list(BUDGETS))
+    given = parser.parse_args()
+    if given.what == "search":
+        case = Case(given.data, SEARCH_CASE, given.var)
+        for number in range(TRIALS):
+            for name in given.methods:
+                row = trial(case, name, number)
+                print(name, row["drawn"], f"{row['figures']['kept']['score']:.3f}", flush=True)
+    elif given.what == "run":
+        for case in cases(given):
+            for budget in given.budgets:
+                for name in given.methods:
+                    measure(case, name, budget)
+    print(table())
+
+
+if __name__ == "__main__":
+    main()
