@@ -4,10 +4,10 @@
     .venv/bin/python -m benchmarks.cifar_methods run --seeds 0 1 2 3 4
     .venv/bin/python -m benchmarks.cifar_methods table
 
-`search` draws the same number of settings for each method, on a case of its own, and scores them on validation
-rows, as the methods themselves do: no retrained network is looked at. `run` takes each method's best
-setting to the other cases and audits what comes out against the retrained network. Each result is a row that is
-committed; what is there is not computed again.
+`search` draws the same number of settings for each method, on a case of its own, and scores them on
+validation rows, as the methods themselves do: no retrained network is looked at. `run` takes each method's
+best setting to the other cases and audits what comes out against the retrained network. Each result is a row
+that is committed; what is there is not computed again.
 """
 
 from __future__ import annotations

@@ -71,6 +71,7 @@ _AROUND_IT = {
         "assemble",
         "data",
         "ingest",
+        "methods",
         "monitor",
         "pipeline",
         "reporting",

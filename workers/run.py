@@ -26,6 +26,7 @@ from app.tables import JobKind
 from models_store.blobs import BlobDamaged, BlobMissing, BlobStore, StoreUnavailable
 from workers import assemble, ingest, pipeline, validate
 from workers.data.reader import DataFault
+from workers.methods.curvature import NoStep
 from workers.monitor import Cancelled
 from workers.nets.factory import BadArchitecture
 from workers.reporting import DatabaseMonitor
@@ -35,7 +36,15 @@ from workers.training.loop import Diverged
 
 log = structlog.get_logger(__name__)
 DATABASE_LOST_EXIT = 75
-_EXPECTED = (DataFault, Diverged, BlobMissing, BlobDamaged, pipeline.WrongWeights, BadArchitecture)
+_EXPECTED = (
+    DataFault,
+    Diverged,
+    NoStep,
+    BlobMissing,
+    BlobDamaged,
+    pipeline.WrongWeights,
+    BadArchitecture,
+)
 
 
 class Desk:

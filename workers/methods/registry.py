@@ -6,7 +6,9 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from workers.methods.finetune import finetune
+from workers.methods.fisher_forgetting import fisher_forgetting
 from workers.methods.gradient_ascent import gradient_ascent
+from workers.methods.influence import influence
 from workers.methods.l1_sparse import l1_sparse
 from workers.methods.neggrad import neggrad
 from workers.methods.random_label import random_label, salun
@@ -25,5 +27,7 @@ METHODS: Mapping[str, Callable[[Run, Any], Trace]] = {
     "salun": salun,
     "l1_sparse": l1_sparse,
     "scrub": scrub,
+    "influence": influence,
+    "fisher_forgetting": fisher_forgetting,
     "sharp_minmax": sharp_minmax,
 }

@@ -10,7 +10,6 @@ import scipy.sparse.linalg
 import torch
 from sklearn.linear_model import Ridge
 from torch import Tensor, nn
-from torch.nn.utils import parameters_to_vector
 
 from app.jobs.params import BuiltIn, Influence
 from workers.data.batches import Rows
@@ -29,7 +28,15 @@ SOLVERS: tuple[Solver, ...] = ("conjugate_gradient", "dense")
 
 
 def _weights(network: nn.Module) -> Tensor:
-    return parameters_to_vector(network.parameters()).detach().clone()
+    return torch.cat([weight.detach().flatten() for weight in network.parameters()])
+
+
+def _line(weight: Tensor) -> Differentiable:
+    """x -> W x in float64."""
+    network = nn.Linear(*reversed(weight.shape), bias=False, device="meta").to_empty(device="cpu").double()
+    with torch.no_grad():
+        network.weight.copy_(weight)
+    return Differentiable(network)
 
 
 def _hessian(gradient: Callable[[Tensor], Tensor], at: Tensor) -> Tensor:
@@ -48,8 +55,7 @@ def test_it_is_exact_on_ridge_regression(solver: Solver) -> None:
         Ridge(alpha=decay * len(part), fit_intercept=False, tol=1e-14).fit(X[part], Y[part]).coef_
         for part in (np.arange(60), np.arange(12, 60))
     )
-    model = Differentiable(nn.Linear(5, 3, bias=False, dtype=torch.float64))
-    move(model, torch.from_numpy(together).flatten() - _weights(model.network))
+    model = _line(torch.from_numpy(together))
     loss = MeanLoss(
         model,
         lambda outputs, wanted: 0.5 * (outputs - wanted).square().sum(),
@@ -70,13 +76,13 @@ def test_the_step_is_newtons(
 ) -> None:
     """It equals the dense solution of a brute-force Hessian, and neither a gradient nor a diagonal step."""
     run = start(network=copy.deepcopy(two_layers))
-    at = _weights(two_layers)
+    retain, at = run.retain.take(slice(None)), _weights(two_layers)
     influence(
         run,
         Influence(solver=solver, damping=0.5, weight_decay=0.01, iterations=500, tolerance=1e-10, scale=0.7),
     )
-    gradient = brute_gradient(at, run.retain) + 0.01 * at
-    system = _hessian(lambda w: brute_gradient(w, run.retain), at) + (0.01 + 0.5) * torch.eye(460).double()
+    gradient = brute_gradient(at, retain) + 0.01 * at
+    system = _hessian(lambda w: brute_gradient(w, retain), at) + (0.01 + 2) * torch.eye(460).double()
     taken = (at - _weights(run.network)) / 0.7
     torch.testing.assert_close(taken, torch.linalg.solve(system, gradient), rtol=1e-6, atol=1e-8)
 
@@ -96,9 +102,9 @@ def test_the_damping_grows_until_the_hessian_is_positive(
 ) -> None:
     """Where the loss curves downwards the equations are solved with the damping that is reported."""
     run = start(network=copy.deepcopy(two_layers))
-    at = _weights(two_layers)
+    retain, at = run.retain.take(slice(None)), _weights(two_layers)
     trace = influence(run, Influence(solver=solver, damping=1e-3, iterations=2000, tolerance=1e-9))
-    system = _hessian(lambda w: brute_gradient(w, run.retain), at) + 5e-4 * torch.eye(460).double()
+    system = _hessian(lambda w: brute_gradient(w, retain), at) + 5e-4 * torch.eye(460).double()
     lowest = float(torch.linalg.eigvalsh(system)[0])
     damping = run.judged["damping"]
     assert isinstance(damping, float)
@@ -106,7 +112,7 @@ def test_the_damping_grows_until_the_hessian_is_positive(
     if solver == "dense":
         assert lowest + damping / 4 < 0
     taken = at - _weights(run.network)
-    gradient = brute_gradient(at, run.retain) + 5e-4 * at
+    gradient = brute_gradient(at, retain) + 5e-4 * at
     assert (gradient - system @ taken - damping * taken).norm() < 1e-6 * gradient.norm()
     assert trace.curve[-1]["residual"] == run.judged["residual"]
 
@@ -131,8 +137,10 @@ def test_conjugate_gradients_stop_early() -> None:
     """At the tolerance, at a direction that curves downwards, and at once where nothing is to be solved."""
 
     def solved(diagonal: list[float], target: list[float]) -> tuple[str, int]:
-        scales = torch.tensor(diagonal)
-        found = conjugate_gradient(lambda v: scales * v, torch.tensor(target), iterations=9, tolerance=1e-4)
+        scales = torch.tensor(diagonal, dtype=torch.float64)
+        found = conjugate_gradient(
+            lambda v: scales * v, torch.tensor(target, dtype=torch.float64), iterations=9, tolerance=1e-4
+        )
         return found.stopped, len(found.residuals)
 
     assert solved([2, 2, 2], [1, 2, 3]) == ("tolerance", 1)
@@ -141,18 +149,26 @@ def test_conjugate_gradients_stop_early() -> None:
     assert solved([1, 1, 1], [0, 0, 0]) == ("tolerance", 1)
 
 
-def test_too_few_iterations_for_the_damping_are_reported(start: Callable[..., Run]) -> None:
-    """A direction of negative curvature is no step: without a better damping the weights stay."""
-    run = start()
-    before = _weights(run.network)
+def test_a_direction_that_curves_downwards_is_no_step() -> None:
+    """A loss that does so everywhere is refused when the iterations are used up."""
+    model = _line(torch.ones(2, 3))
+    loss = MeanLoss(
+        model,
+        lambda outputs, _: -outputs.square().sum(),
+        weight_decay=0.0,
+        progress=Progress(Silent(), 0),
+    )
+    rows = Sample(Rows(torch.eye(3).double(), torch.zeros(3)))
     with pytest.raises(NoStep, match="raise the damping"):
-        influence(run, Influence(damping=1e-3, iterations=4))
-    assert torch.equal(_weights(run.network), before)
+        newton_direction(loss, rows, rows, Influence(damping=1e-3, iterations=4))
+    solution, damping = newton_direction(loss, rows, rows, Influence(damping=1e-3, iterations=9))
+    assert damping == pytest.approx(1e-3 * 4**5)  # the first above the curvature, 2 / 3
+    torch.testing.assert_close(solution.vector, torch.full((6,), (-2 / 3) / (damping - 2 / 3)).double())
 
 
 def test_passes_are_counted(start: Callable[..., Run], two_layers: Network) -> None:
     """One a batch of R, two a batch and product; for the whole Hessian one a column, and one each 32."""
-    sought: dict[str, Any] = {"damping": 2.0, "retain_sample": 100}
+    sought: dict[str, Any] = {"damping": 8.0, "retain_sample": 100}
     trace = influence(start(network=copy.deepcopy(two_layers)), Influence(**sought))
     assert trace.passes == 2 + 2 * len(trace.curve)
     trace = influence(start(network=copy.deepcopy(two_layers)), Influence(solver="dense", **sought))

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
+from typing import Literal
 
 import pytest
 import torch
@@ -17,12 +18,24 @@ from workers.nets.network import Network
 Brute = Callable[[Tensor, Rows], Tensor]
 
 
+@pytest.mark.parametrize("sharpness_on", ["both", "retain"])
 @pytest.mark.parametrize("objective", [Plain(), Sam(name="sam", rho=0.2)])
 def test_it_descends_and_ascends_in_one_step(
-    start: Callable[..., Run], two_layers: Network, brute_gradient: Brute, objective: Plain | Sam
+    start: Callable[..., Run],
+    two_layers: Network,
+    brute_gradient: Brute,
+    objective: Plain | Sam,
+    sharpness_on: Literal["both", "retain"],
 ) -> None:
     """Five steps on alpha CE(R) - (1 - alpha) CE(F), plain and sharp, against a brute-force twin."""
-    p = NegGrad(steps=5, alpha=0.7, learning_rate=0.05, objective=objective, forget_batch_size=9)
+    p = NegGrad(
+        steps=5,
+        alpha=0.7,
+        learning_rate=0.05,
+        objective=objective,
+        forget_batch_size=9,
+        sharpness_on=sharpness_on,
+    )
     run = start(network=copy.deepcopy(two_layers))
     neggrad(run, p)
     at = parameters_to_vector(two_layers.parameters()).detach().clone()
@@ -34,8 +47,13 @@ def test_it_descends_and_ascends_in_one_step(
             return 0.7 * brute_gradient(w, keep) - 0.3 * brute_gradient(w, forget)
 
         update = gradient(at)
-        if isinstance(objective, Sam):
+        if isinstance(objective, Sam) and sharpness_on == "both":
             update = gradient(at + 0.2 * update / update.norm())
+        elif isinstance(objective, Sam):
+            own = brute_gradient(at, keep)
+            update = 0.7 * brute_gradient(at + 0.2 * own / own.norm(), keep) - 0.3 * brute_gradient(
+                at, forget
+            )
         velocity = 0.9 * velocity + update + 5e-4 * at
         at = at - 0.05 * (1 - step / 5) * velocity
     torch.testing.assert_close(

@@ -161,3 +161,63 @@ def test_it_forgets_and_keeps(start: Callable[..., Run]) -> None:
     assert trace.curve[0]["forget_accuracy"] > 0.8
     assert trace.curve[-1]["forget_accuracy"] < 0.2
     assert trace.curve[-1]["retain_accuracy"] > 0.9
+
+
+def test_as_released_it_does_what_the_published_code_does(
+    start: Callable[..., Run], two_layers: Network, brute_gradient: Brute
+) -> None:
+    """The smallest gradients marked; (2g - m g_hat) moves every weight, and both steps decay all of them."""
+    p = _parameters(mask_fraction=0.3, adaptive=False, rho=0.1, as_released=True)
+    run = start(network=copy.deepcopy(two_layers))
+    sharp_minmax(run, p)
+    at = parameters_to_vector(two_layers.parameters()).detach()
+    sizes = brute_gradient(at, run.forget.take(slice(None))).abs()
+    marked = torch.zeros_like(at)
+    marked[sizes.argsort()[: round(0.3 * len(at))]] = 1
+    velocities = [torch.zeros_like(at), torch.zeros_like(at)]
+    for step in range(p.steps):
+        halves = [
+            (run.retain_batches(32).at(step), p.alpha, 1),
+            (run.forget_batches(16).at(step), p.alpha - 1, -1),
+        ]
+        for half, (batch, scale, sign) in enumerate(halves):
+            own = scale * brute_gradient(at, batch)
+            seen = 1 - marked if half == 0 else marked
+            ahead = seen * scale * brute_gradient(at + 0.1 * own / own.norm(), batch)
+            combined = own + sign * (ahead - own) + p.weight_decay * at
+            velocities[half] = p.momentum * velocities[half] + combined
+            at = at - p.learning_rate * (1 - step / p.steps) * velocities[half]
+    actual = parameters_to_vector(run.network.parameters()).detach()
+    torch.testing.assert_close(actual, at, rtol=1e-8, atol=1e-11)
+
+
+def test_the_published_forgetting_step_leaks_and_ours_does_not(start: Callable[..., Run]) -> None:
+    """With next to no pull to keep and no decay, published code still moves the half that keeps."""
+    for released in (True, False):
+        run = start()
+        before = [weight.detach().clone() for weight in run.network.parameters()]
+        sharp_minmax(run, _parameters(alpha=1e-30, weight_decay=0.0, as_released=released))
+        masks = run.kept["mask"].values()
+        moved = [
+            (weight[~mask] != old[~mask]).any()
+            for weight, old, mask in zip(run.network.parameters(), before, masks, strict=True)
+        ]
+        assert bool(torch.stack(moved).any()) is released
+
+
+def test_alpha_acts_with_adamw_too(start: Callable[..., Run]) -> None:
+    """AdamW takes gradients of any length alike: published code's alpha then does nothing."""
+    moved: list[float] = []
+    for alpha in (0.5, 0.9):
+        run = start()
+        before = [weight.detach().clone() for weight in run.network.parameters()]
+        p = _parameters(alpha=alpha, optimiser="adamw", learning_rate=1e-3, weight_decay=0.0)
+        sharp_minmax(run, p)
+        masks = run.kept["mask"].values()
+        moved.append(
+            sum(
+                float((weight[mask].detach() - old[mask]).abs().sum())
+                for weight, old, mask in zip(run.network.parameters(), before, masks, strict=True)
+            )
+        )
+    assert moved[1] < 0.5 * moved[0]
