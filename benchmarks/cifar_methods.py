@@ -27,6 +27,7 @@ from benchmarks.records import Results
 from workers import pipeline
 from workers.data.seeds import derived_seed
 from workers.spec import Unlearned, UnlearnSpec, Version
+from workers.training.loop import Diverged
 
 BUDGETS = {0.05: 3, 0.10: 4, 0.15: 6, 0.30: 10}  # share of retraining's cost: readings of the method's own
 SEARCH_CASE, SEARCH_BUDGET, TRIALS = 100, 0.10, 8
@@ -199,12 +200,19 @@ def trial(case: Case, name: str, number: int) -> dict[str, Any]:
     facts = _facts(case, name, SEARCH_BUDGET, parameters)
     results = Results("cifar_search")
     if (row := results.of(facts)) is None:
-        done = _unlearned(case, _spec(case, entry, parameters, None))
-        kept = next(r for r in done.course["readings"] if r["step"] == done.course["kept_step"])
-        figures = {"kept": kept, "steps": done.course["steps"], "target": done.course["target"]}
-        row = {"setting": facts, "drawn": drawn, "figures": figures, "seconds": done.seconds}
+        row = {"setting": facts, "drawn": drawn, **_tried(case, entry, parameters)}
         results.add(row)
     return row
+
+
+def _tried(case: Case, entry: Entry, parameters: MethodParameters) -> dict[str, Any]:
+    try:
+        done = _unlearned(case, _spec(case, entry, parameters, None))
+    except Diverged:
+        return {"figures": {"kept": {"score": 0.0}, "diverged": True}, "seconds": None}
+    kept = next(r for r in done.course["readings"] if r["step"] == done.course["kept_step"])
+    figures = {"kept": kept} | {name: done.course[name] for name in ("steps", "target", "diverged")}
+    return {"figures": figures, "seconds": done.seconds}
 
 
 def best(name: str) -> dict[str, Any]:

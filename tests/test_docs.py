@@ -206,7 +206,8 @@ def test_methods_are_listed() -> None:
     """Every method is in the table, with its cost, whether it is exact, and its source."""
     assert _table("methods.md", "Methods", "method") == {
         name: [
-            "those of the recipe" if info.passes_per_step is None else str(info.passes_per_step),
+            "-" if info.passes_per_step is None else str(info.passes_per_step),
+            info.passes,
             "yes" if info.exact else "no",
             info.source,
         ]
@@ -216,14 +217,18 @@ def test_methods_are_listed() -> None:
 
 @pytest.mark.parametrize("name", [name for name in params.METHODS if name != "retrain"])
 def test_parameters_are_listed(name: str) -> None:
-    """Every parameter of a method is in its table, with its default."""
+    """Every parameter of a method is in its table or, with the same default, in that of all steps."""
+    kind = params.METHODS[name].parameters
+    shared = _defaults(params.Steps) if issubclass(kind, params.Steps) else {}
     listed = _first_cells(_table("methods.md", name, "parameter"))
-    assert listed == _defaults(params.METHODS[name].parameters)
+    assert {**shared, **listed} == _defaults(kind)
+    assert listed.items().isdisjoint(shared.items())
 
 
 @pytest.mark.parametrize(
     ("page", "heading", "first", "kind"),
     [
+        ("methods.md", "Steps", "parameter", params.Steps),
         ("methods.md", "Policies", "field", Policy),
         ("methods.md", "Policies", "threshold", Thresholds),
         ("api.md", "Recipes", "recipe", params.TrainingRecipe),

@@ -35,8 +35,14 @@ class Method(BaseModel):
 
     name: str
     summary: str
-    passes_per_step: int | None
-    parameter_copies: int
+    use: str = Field(description="When to choose it.")
+    passes_per_step: int | None = Field(
+        description="Forward/backward passes with a plain objective; null if it takes no steps."
+    )
+    passes: str = Field(description="All passes, in words.")
+    parameter_copies: int = Field(
+        description="Memory besides the weights and their gradient, as a multiple of the weights."
+    )
     exact: bool
     source: str
     parameters: dict[str, Any]
@@ -77,7 +83,9 @@ def list_methods(_caller: Reader) -> list[Method]:
         Method(
             name=name,
             summary=info.summary,
+            use=info.use,
             passes_per_step=info.passes_per_step,
+            passes=info.passes,
             parameter_copies=info.parameter_copies,
             exact=info.exact,
             source=info.source,

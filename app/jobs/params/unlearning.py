@@ -53,7 +53,7 @@ class Steps:
     second_momentum: Annotated[
         float, Field(ge=0, lt=1, description="Of AdamW: the decay of the squared gradient's mean.")
     ] = 0.999
-    weight_decay: NonNegative = 5e-4
+    weight_decay: Annotated[NonNegative, Field(description="Pulls every weight to 0.")] = 5e-4
     clip_norm: Annotated[
         float | None, Field(gt=0, description="The longest that a step's combined gradient may be.")
     ] = None
