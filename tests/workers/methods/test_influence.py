@@ -33,7 +33,8 @@ def _weights(network: nn.Module) -> Tensor:
 
 def _line(weight: Tensor) -> Differentiable:
     """x -> W x in float64."""
-    network = nn.Linear(*reversed(weight.shape), bias=False, device="meta").to_empty(device="cpu").double()
+    outputs, inputs = weight.shape
+    network = nn.Linear(inputs, outputs, bias=False, device="meta").to_empty(device="cpu").double()
     with torch.no_grad():
         network.weight.copy_(weight)
     return Differentiable(network)
