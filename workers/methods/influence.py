@@ -27,7 +27,7 @@ from workers.training.loop import Trace
 
 _VECTORS = 8  # of conjugate gradient at once: its own five, and three of a product with the Hessian
 _RAISE = 4.0  # by which the damping grows where it is too small
-_MATRICES = 2  # of the dense solver: the Hessian and its Cholesky factor, in float64
+_MATRICES = 3  # of the dense solver, in float64: the Hessian, its Cholesky factor, and work space
 
 
 @dataclass(frozen=True)

@@ -118,7 +118,7 @@ METHODS: Mapping[str, MethodInfo] = {
         use="For small or nearly convex networks, where it is close to exact.",
         passes_per_step=None,
         passes="one over R, and two over the sample of R for each product with the Hessian",
-        parameter_copies=6,
+        parameter_copies=7,
         source="Guo et al. 2020, Certified Data Removal, section 3",
     ),
     "fisher_forgetting": MethodInfo(
@@ -126,8 +126,8 @@ METHODS: Mapping[str, MethodInfo] = {
         summary="Add noise to every weight, the more the less the remaining rows depend on it.",
         use="Where destroying information counts for more than accuracy.",
         passes_per_step=None,
-        passes="one for each row of the sample of R",
-        parameter_copies=2,
+        passes="one over the sample of R forwards, and one for each class",
+        parameter_copies=260,  # gradients of 128 rows; fewer rows where they exceed 2^28 elements
         source="Golatkar et al. 2020, Eternal Sunshine of the Spotless Net, section 3",
     ),
     "sharp_minmax": MethodInfo(

@@ -197,7 +197,7 @@ class Influence:
     ] = 5e-4
     iterations: Annotated[
         int, Field(ge=1, le=10_000, description="Products with the Hessian at most (conjugate gradient).")
-    ] = 30
+    ] = 100
     tolerance: Annotated[
         float, Field(gt=0, lt=1, description="Relative residual at which the solver stops.")
     ] = 1e-3
