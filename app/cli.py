@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import socket
 import sys
+import uuid
 from datetime import timedelta
 from functools import partial
 from importlib.metadata import version as installed_version
@@ -33,9 +34,12 @@ from app.embedded import EmbeddedError, Supervisor
 from app.embedded.folders import create_private
 from app.embedded.service import Service, create_admin_key, database_url, listening, running_service
 from app.embedded.signals import StopRequested, stop_signals
+from app.errors import NotFound
 from app.migrate import upgrade
 from app.pseudonyms import pseudonyms
 from app.queue import BrokerNotConfigured
+from app.reports import comparisons
+from app.tables import Job
 from models_store.blobs import BlobStore, StoreUnavailable
 from models_store.journal import Journal
 
@@ -192,6 +196,21 @@ def restore_tombstones(
     if gap.taken_back:
         typer.echo("These stand in the database but not in the journal; cancel or deny them again:")
         typer.echo("\n".join(f"  {request_id}" for request_id in sorted(gap.taken_back)))
+
+
+@app.command()
+def compare(
+    job: Annotated[uuid.UUID, typer.Argument(help="The comparison's job.")],
+) -> None:
+    """Print what a comparison of methods has come to so far."""
+    settings = _settings()
+    logs.configure("compare")
+    with transaction(database_url(settings)) as session:
+        try:
+            found = comparisons.view(session, session.get(Job, job))
+        except NotFound:
+            raise typer.BadParameter("there is no such comparison") from None
+        typer.echo(comparisons.table(found))
 
 
 @app.command()

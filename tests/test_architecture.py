@@ -65,10 +65,12 @@ _AROUND_IT = {
     "tasks": {"celery_app"},
     "reporting": {"monitor"},
     "assemble": {"nets", "spec"},
+    "compare": {"assemble", "audit", "data", "methods", "pipeline", "reporting", "spec", "training"},
     "ingest": {"data", "monitor"},
     "validate": {"assemble", "data", "monitor", "pipeline", "spec"},
     "run": {
         "assemble",
+        "compare",
         "data",
         "ingest",
         "methods",

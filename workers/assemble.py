@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, is_dataclass
+from dataclasses import asdict, is_dataclass, replace
 from typing import Any, Literal
 
 import torch
@@ -15,9 +15,9 @@ from app.config import Settings
 from app.datasets import rows as row_sets
 from app.datasets import service as datasets
 from app.deletions.planner import Assignment
-from app.jobs.params import ARCHITECTURE, RECIPE, Architecture, Plugin, method_parameters
+from app.jobs.params import ARCHITECTURE, RECIPE, Architecture, Plugin, Retrain, method_parameters
 from app.registry import service as registry
-from app.tables import DatasetVersion, Job
+from app.tables import DatasetVersion, Job, ModelVersion
 from models_store.rows import RowSet
 from workers.nets.factory import BadArchitecture
 from workers.spec import DataSpec, Environment, TrainSpec, Unlearned, UnlearnSpec, Version
@@ -95,47 +95,70 @@ def _train_spec(
 
 def unlearning(session: Session, job: Job, work: Assignment, config: Settings) -> UnlearnSpec:
     """The spec of an unlearn job whose forget set was fixed when it was claimed."""
-    version = datasets.version_of_job(session, job)
-    if work.parent.weights is None:
-        raise ValueError("the version has no weights")
     method, given = job.parameters["method"], job.parameters["parameters"]
-    found = registry.reference_for(session, work.parent.id, work.retain.digest)
     done = (job.outcome or {}).get("unlearned")
-    kin = row_sets.kin(session, version, work.forget)
-    holdout, match = _holdout(session, version, work, kin)
+    spec = _unlearn_spec(session, job, work.parent, (work.forget, work.retain), config)
+    return replace(
+        spec,
+        method=method,
+        parameters=method_parameters(method, given),
+        class_distance=(job.policy or {})["thresholds"]["class_distance"],
+        done=Unlearned(**done) if done else None,
+    )
+
+
+def comparison(session: Session, job: Job, config: Settings) -> UnlearnSpec | None:
+    """What the runs of a comparison share; None if rows that were to remain have been deleted since."""
+    version = session.get_one(ModelVersion, job.version_id)
+    if job.forget_digest is None or job.rows_digest is None:
+        raise ValueError("a comparison names its rows")
+    forget, retain = row_sets.read(session, job.forget_digest), row_sets.read(session, job.rows_digest)
+    if len(retain & row_sets.tombstoned(session, version.dataset_version_id)):
+        return None
+    spec = _unlearn_spec(session, job, version, (forget, retain), config)
+    return replace(spec, class_distance=job.parameters["thresholds"]["class_distance"])
+
+
+def _unlearn_spec(
+    session: Session, job: Job, parent: ModelVersion, sets: tuple[RowSet, RowSet], config: Settings
+) -> UnlearnSpec:
+    """All that is known of the rows and networks; the method is that of an exact retraining."""
+    forget, retain = sets
+    version = datasets.version_of_job(session, job)
+    if parent.weights is None:
+        raise ValueError("the version has no weights")
+    found = registry.reference_for(session, parent.id, retain.digest)
+    kin = row_sets.kin(session, version, forget)
+    holdout, match = _holdout(session, version, forget, kin)
     deleted = row_sets.tombstoned(session, version.id)
     validation = row_sets.of_role(session, version, "validation")
     return UnlearnSpec(
         data=data_spec(version),
-        original=Version(
-            architecture=architecture(work.parent.architecture, config), weights=work.parent.weights
-        ),
-        recipe=RECIPE.validate_python(work.parent.recipe or {}),  # what it says of images is the default
-        method=method,
-        parameters=method_parameters(method, given),
-        forget=work.forget,
-        retain=work.retain,
+        original=Version(architecture=architecture(parent.architecture, config), weights=parent.weights),
+        recipe=RECIPE.validate_python(parent.recipe or {}),  # what it says of images is the default
+        method="retrain",
+        parameters=Retrain(),
+        forget=forget,
+        retain=retain,
         holdout=holdout,
         holdout_match=match,
-        class_distance=(job.policy or {})["thresholds"]["class_distance"],
         test=row_sets.of_role(session, version, "test") - deleted,
         validation=validation - deleted,
         kin=validation & kin,  # those who left included: they are only measured, as by the audit
         seed=job.seed,
         reference=found.weights if found else None,
         reference_seconds=found.seconds if found else None,
-        done=Unlearned(**done) if done else None,
         environment=environment(config),
     )
 
 
 def _holdout(
-    session: Session, version: DatasetVersion, work: Assignment, kin: RowSet
+    session: Session, version: DatasetVersion, forget: RowSet, kin: RowSet
 ) -> tuple[RowSet, Literal["subject", "class"]]:
     """The attack's non-members: the same people's never-trained rows where there are enough of them."""
     holdout = row_sets.of_role(session, version, "holdout")
     same = holdout & kin
-    if len(same) >= max(_FEWEST_KIN, len(work.forget) // 2):
+    if len(same) >= max(_FEWEST_KIN, len(forget) // 2):
         return same, "subject"
     return holdout, "class"
 

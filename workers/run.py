@@ -24,7 +24,7 @@ from app.jobs.service import Lease, LeaseLost
 from app.logs import configure
 from app.tables import JobKind
 from models_store.blobs import BlobDamaged, BlobMissing, BlobStore, StoreUnavailable
-from workers import assemble, ingest, pipeline, validate
+from workers import assemble, compare, ingest, pipeline, validate
 from workers.data.reader import DataFault
 from workers.methods.curvature import NoStep
 from workers.monitor import Cancelled
@@ -44,6 +44,7 @@ _EXPECTED = (
     BlobDamaged,
     pipeline.WrongWeights,
     BadArchitecture,
+    compare.NotComparable,
 )
 
 
@@ -88,9 +89,8 @@ def _train(desk: Desk, spec: TrainSpec) -> None:
             "spec": assemble.described(spec),
         }
         job = jobs.finish_computing(session, desk.lease, result)
-        jobs.note_artefact(
-            session, job, name="weights", digest=outcome.weights, rows_digest=spec.train.digest
-        )
+        for name, digest in {"weights": outcome.weights, **outcome.blobs}.items():
+            jobs.note_artefact(session, job, name=name, digest=digest, rows_digest=spec.train.digest)
 
 
 def unlearn(desk: Desk) -> None:
@@ -156,6 +156,13 @@ def _ingest(desk: Desk) -> None:
     ingest.ingest(desk.lease, desk.store, desk.monitor, actor=desk.actor, allow_downloads=allow_downloads)
 
 
+def _compare(desk: Desk) -> None:
+    if compare.compare(desk.lease, desk.config, desk.store, desk.monitor):
+        return
+    if not _wait_for_reference(desk):
+        raise compare.NotComparable("no network could be retrained to compare with")
+
+
 def _validate(desk: Desk) -> None:
     validate.validate(desk.lease, desk.config, desk.store, desk.monitor)
 
@@ -166,6 +173,7 @@ KINDS: Mapping[JobKind, Callable[[Desk], None]] = {
     JobKind.TRAIN: train,
     JobKind.REFERENCE: reference,
     JobKind.UNLEARN: unlearn,
+    JobKind.COMPARE: _compare,
 }
 
 

@@ -194,7 +194,10 @@ def next_rung(job: Job) -> int | None:
 
 
 def reference_job(session: Session, job: Job, *, actor: str) -> Job:
-    """The job that retrains, by the parent's own recipe, on exactly the rows that `job` leaves."""
+    """The job that retrains, by the parent's own recipe, on exactly the rows that `job` leaves.
+
+    `job` unlearns, or compares methods.
+    """
     parent = session.get_one(ModelVersion, job.version_id)
     return Job(
         kind=JobKind.REFERENCE,

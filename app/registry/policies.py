@@ -62,7 +62,7 @@ def bodies_in_force(session: Session, model_ids: Sequence[uuid.UUID]) -> dict[uu
 
 def _checked(policy: Policy, at: str) -> Policy:
     faults: list[Fault] = []
-    rungs = [_checked_rung(rung, f"{at}/ladder/{index}", faults) for index, rung in enumerate(policy.ladder)]
+    rungs = [checked_rung(rung, f"{at}/ladder/{index}", faults) for index, rung in enumerate(policy.ladder)]
     last = METHODS.get(policy.ladder[-1].method)
     if last is not None and not last.exact:
         faults.append(Fault(pointer=f"{at}/ladder", detail="the last rung must be an exact method: retrain"))
@@ -71,7 +71,8 @@ def _checked(policy: Policy, at: str) -> Policy:
     return replace(policy, ladder=tuple(rungs))
 
 
-def _checked_rung(rung: Rung, at: str, faults: list[Fault]) -> Rung:
+def checked_rung(rung: Rung, at: str, faults: list[Fault]) -> Rung:
+    """The rung with every parameter spelled out; what is wrong with it is added to `faults`."""
     if rung.method not in METHODS:
         known = ", ".join(METHODS)
         faults.append(Fault(pointer=f"{at}/method", detail=f"no such method; there are: {known}"))

@@ -17,12 +17,13 @@ from app.deps import Db, Paging
 from app.errors import NotFound, documented, documented_with_body
 from app.jobs.policies import Policy
 from app.jobs.schemas import Reason
-from app.registry import policies, registration, service, uploads, views
+from app.registry import comparisons, policies, registration, service, uploads, views
 from app.registry.schemas import (
     AliasMove,
     Digest,
     Lineage,
     ModelView,
+    NewComparison,
     NewModel,
     PolicyView,
     Registered,
@@ -197,6 +198,32 @@ def train(
         return Answer(Started(job_id=job.id), location=f"/v1/jobs/{job.id}")
 
     return once(session, caller, key, route=f"train {name}", payload=body, act=act)
+
+
+@router.post(
+    "/{name}/versions/{number}/compare",
+    status_code=202,
+    response_model=Started,
+    operation_id="compare_methods",
+    responses=documented_with_body(404, 409),
+)
+def compare(
+    name: Name,
+    number: VersionNumber,
+    body: NewComparison,
+    session: Db,
+    caller: Writer,
+    key: IdempotencyHeader = None,
+) -> JSONResponse:
+    """Compare unlearning methods on a version. Nothing is deleted or published; a reference is retrained."""
+
+    def act() -> Answer:
+        model = service.get(session, name)
+        version = service.get_version(session, model, number)
+        job = comparisons.start(session, model, version, body, actor=caller.actor)
+        return Answer(Started(job_id=job.id), location=f"/v1/comparisons/{job.id}")
+
+    return once(session, caller, key, route=f"compare {name} {number}", payload=body, act=act)
 
 
 @router.put("/{name}/policy", operation_id="set_policy", responses=documented_with_body(404, 409))

@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from app.datasets.schemas import Name, SampleName
 from app.jobs.params import Architecture, BuiltIn, Split, TrainingRecipe
-from app.jobs.policies import Policy
+from app.jobs.policies import Policy, Rung
 from app.tables import VersionState
 from app.text import Text
 
@@ -109,6 +109,38 @@ class VersionUpload(BaseModel):
         default=None, description="How it was trained. Without it nothing can be retrained: see the notes."
     )
     alias: Name | None = Field(default="production", description="Moved to the new version; null: none.")
+
+
+class RandomRows(BaseModel):
+    """A random share of the version's rows."""
+
+    model_config = ConfigDict(extra="forbid")
+    share: float = Field(gt=0, lt=1, examples=[0.05])
+    seed: int = Field(default=0, ge=0, lt=2**63)
+
+
+class NewComparison(BaseModel):
+    """Methods to be run on the same version and rows, and judged by the same retrained network."""
+
+    model_config = ConfigDict(
+        extra="forbid",
+        json_schema_extra={
+            "examples": [
+                {
+                    "forget": {"share": 0.05},
+                    "methods": [
+                        {"method": "neggrad"},
+                        {"method": "sharp_minmax", "parameters": {"alpha": 0.9}},
+                    ],
+                    "seeds": 3,
+                }
+            ]
+        },
+    )
+    forget: RowsById | RandomRows = Field(description="Rows that are forgotten for the comparison only.")
+    methods: list[Rung] = Field(min_length=1, max_length=50)
+    seeds: int = Field(default=3, ge=1, le=100, description="Runs of each method.")
+    seed: int = Field(default=0, ge=0, lt=2**62, description="The runs' seeds follow from it.")
 
 
 class Registered(BaseModel):

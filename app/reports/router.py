@@ -14,8 +14,15 @@ from app.deps import Db, Paging
 from app.errors import documented, documented_with_body
 from app.jobs import service as jobs
 from app.jobs.schemas import JobView
-from app.reports import service
-from app.reports.schemas import Approval, AttestationView, Certificate, ReportSummary, ReportView
+from app.reports import comparisons, service
+from app.reports.schemas import (
+    Approval,
+    AttestationView,
+    Certificate,
+    ComparisonView,
+    ReportSummary,
+    ReportView,
+)
 from app.tables import Job
 
 router = APIRouter(prefix="/v1", tags=["reports"], responses=documented(401, 403, 422))
@@ -54,6 +61,12 @@ def read_report_page(report_id: uuid.UUID, session: Db, _caller: Reader) -> HTML
 def read_attestation(report_id: uuid.UUID, session: Db, _caller: Reader) -> AttestationView:
     """The signed envelope of a report; it verifies without this service."""
     return AttestationView.model_validate(service.attestation_of(session, report_id))
+
+
+@router.get("/comparisons/{job_id}", operation_id="read_comparison", responses=documented(404))
+def read_comparison(job_id: uuid.UUID, session: Db, _caller: Reader) -> ComparisonView:
+    """What a comparison of methods has come to so far."""
+    return comparisons.view(session, jobs.get(session, job_id))
 
 
 @router.get(

@@ -9,6 +9,8 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field
 
 from app.deletions.schemas import ItemView, RequestView
+from app.jobs.policies import Rung
+from app.tables import JobState
 from app.text import Text
 
 
@@ -55,3 +57,17 @@ class Approval(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
     reason: Text = Field(min_length=1, max_length=1000, examples=["figures checked against the audit policy"])
+
+
+class ComparisonView(BaseModel):
+    """What a comparison has come to so far: a row a run, and means with 95% intervals over the seeds."""
+
+    job_id: uuid.UUID
+    state: JobState
+    reason: str | None
+    model: str
+    version: int
+    methods: list[Rung]
+    seeds: int
+    rows: list[dict[str, Any]]
+    table: list[dict[str, Any]]

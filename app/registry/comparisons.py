@@ -1,0 +1,90 @@
+"""Comparing methods on a version: the same rows to forget, the same retrained network, several seeds."""
+
+from __future__ import annotations
+
+import random
+
+from sqlalchemy.orm import Session
+
+from app.datasets import rows as row_sets
+from app.datasets import service as datasets
+from app.datasets.matching import Matches, Named
+from app.errors import FAULTS_SHOWN, Conflict, Fault, Faults
+from app.jobs import service as jobs
+from app.jobs.params import METHODS
+from app.registry import policies, service
+from app.registry.schemas import NewComparison, RandomRows
+from app.tables import Job, JobKind, Model, ModelVersion
+from models_store.rows import RowSet
+
+
+def start(session: Session, model: Model, version: ModelVersion, new: NewComparison, *, actor: str) -> Job:
+    """Queue a comparison. Nothing is deleted or published by it.
+
+    Raises:
+        Invalid: a method or its parameters are wrong, a sample is not among the version's rows, or no row
+            would remain; all faults are named.
+        Conflict: the model was retired, or the version cannot be retrained.
+    """
+    service.refuse_retired(model)
+    if version.weights is None or version.recipe is None:
+        raise Conflict("Only on a version with weights and a training recipe can methods be compared.")
+    faults = Faults()
+    methods = _methods(new, faults)
+    held = service.rows_of(session, version)
+    forget = _forget(session, version, held, new, faults)
+    retain = held - forget - row_sets.tombstoned(session, version.dataset_version_id)
+    if not faults.count and not (len(forget) and len(retain)):
+        faults.add("/forget", "leaves no row to forget, or none that remains")
+    faults.raise_any()
+    job = Job(
+        kind=JobKind.COMPARE,
+        model_id=model.id,
+        version_id=version.id,
+        dataset_version_id=version.dataset_version_id,
+        parameters={
+            "methods": methods,
+            "seeds": new.seeds,
+            "thresholds": policies.in_force(session, model.id).body["thresholds"],
+        },
+        forget_digest=row_sets.keep(session, forget),
+        rows_digest=row_sets.keep(session, retain),
+        seed=new.seed,
+        created_by=actor,
+    )
+    return jobs.queue(session, job)
+
+
+def _methods(new: NewComparison, faults: Faults) -> list[dict[str, object]]:
+    """The methods with every parameter spelled out."""
+    found: list[Fault] = []
+    rungs = [
+        policies.checked_rung(rung, f"/methods/{place}", found) for place, rung in enumerate(new.methods)
+    ]
+    for fault in found:
+        faults.add(fault.pointer, fault.detail)
+    for place, rung in enumerate(rungs):
+        if rung.method in METHODS and METHODS[rung.method].exact:
+            faults.add(f"/methods/{place}/method", "is exact: the others are compared with it anyway")
+    return [{"method": rung.method, "parameters": dict(rung.parameters)} for rung in rungs]
+
+
+def _forget(
+    session: Session, version: ModelVersion, held: RowSet, new: NewComparison, faults: Faults
+) -> RowSet:
+    """The rows to be forgotten: drawn, or those that are named, which have to be among the version's."""
+    if isinstance(new.forget, RandomRows):
+        ordinals = list(held)
+        count = max(1, round(new.forget.share * len(ordinals))) if ordinals else 0
+        return RowSet.of(random.Random(new.forget.seed).sample(ordinals, count))
+    matches = Matches(session)
+    matches.add([Named(place, None, name, None) for place, name in enumerate(new.forget.sample_ids)])
+    home = datasets.get_version(session, version.dataset_version_id).dataset_id
+    matches.find_in([(version.dataset_version_id, home)])
+    count, places = matches.unmatched(FAULTS_SHOWN)
+    pointers = (f"/forget/sample_ids/{place}" for place in places)
+    faults.add_counted(count, pointers, "the data set version has no such sample")
+    named = matches.rows_of(version.dataset_version_id)
+    if len(named - held):
+        faults.add("/forget/sample_ids", f"{len(named - held)} of the samples did not train this version")
+    return named & held
