@@ -44,6 +44,7 @@ from workers.spec import (
     Validated,
     ValidateSpec,
 )
+from workers.training.confidence import Confidence
 from workers.training.evaluate import accuracy, evaluate
 from workers.training.precision import autocast_dtype
 from workers.training.surroundings import described, surroundings
@@ -61,7 +62,8 @@ def train(spec: TrainSpec, store: BlobStore, monitor: Monitor) -> TrainOutcome:
     """Train a network from scratch and measure it.
 
     Figures: accuracy {"train" | "validation" | "test": {"correct", "n"}}, curve [{"train_loss",
-    "train_accuracy"} an epoch], seconds and passes of the training, parameters, precision, environment.
+    "train_accuracy"} an epoch], seconds and passes of the training, memorisation {"kind": "confidence",
+    "proxy": the blob that `workers.training.confidence.scores` reads}, parameters, precision, environment.
 
     Raises:
         DataFault: the data cannot be read, or are not those that were registered.
@@ -72,22 +74,27 @@ def train(spec: TrainSpec, store: BlobStore, monitor: Monitor) -> TrainOutcome:
         load_rows = _loader(spec, store, device, monitor)
         network = _new_network(spec.architecture, spec.data, spec.seed).to(device)
         rows = load_rows(spec.train)
-        trace = fit(network, rows, spec.recipe, spec.seed, monitor)
+        confidence = Confidence(len(rows), device)
+        trace = fit(network, rows, spec.recipe, spec.seed, monitor, confidence=confidence)
         judged = _sampled_places(len(rows), derived_seed(spec.seed, "train sample"))
         correct = {"train": accuracy(network, rows, torch.from_numpy(judged).to(rows.index_device))}
         for name, row_set in {"validation": spec.validation, "test": spec.test}.items():
             correct[name] = accuracy(network, load_rows(row_set))
+        proxy = store.put(confidence.packed(spec.train, spec.recipe.epochs))
         figures = {
             "accuracy": correct,
             "curve": trace.curve,
             "seconds": trace.seconds,
             "passes": trace.passes,
+            "memorisation": {"kind": "confidence", "proxy": proxy},
             "parameters": sum(weight.numel() for weight in network.parameters()),
             "normalisation": asdict(network.normalisation),
             "precision": _precision(spec.recipe.precision, device),
             "environment": described(device),
         }
-        return TrainOutcome(weights=_save(network, store), figures=figures)
+        return TrainOutcome(
+            weights=_save(network, store), figures=figures, blobs={"confidence.safetensors": proxy}
+        )
 
 
 def validate(spec: ValidateSpec, store: BlobStore, monitor: Monitor) -> Validated:

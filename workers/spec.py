@@ -113,7 +113,8 @@ class UnlearnSpec:
 @dataclass(frozen=True, kw_only=True)
 class TrainOutcome:
     weights: str
-    figures: Mapping[str, Any]  # accuracy by set, loss curve, seconds, passes, environment
+    figures: Mapping[str, Any]  # accuracy by set, loss curve, seconds, passes, memorisation, environment
+    blobs: Mapping[str, str] = field(default_factory=dict)  # name to digest; of the training rows
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -30,9 +30,12 @@ _WITHOUT_WEIGHTS = (VersionState.FAILED, VersionState.PURGED)
 def _references() -> Mapping[str, Select[Any]]:
     """Everything that needs blobs, and their digests. Whatever keeps a digest of a blob has a line here."""
     unsettled = Job.settled_at.is_(None)
+    kept = ModelVersion.state.not_in(_WITHOUT_WEIGHTS)
     return {
-        "model versions": select(ModelVersion.weights).where(ModelVersion.state.not_in(_WITHOUT_WEIGHTS)),
+        "model versions": select(ModelVersion.weights).where(kept),
+        "memorisation of model versions": select(_proxy_in(ModelVersion.figures)).where(kept),
         "reference networks": select(ReferenceNetwork.weights),
+        "memorisation of reference networks": select(_proxy_in(ReferenceNetwork.figures)),
         "data sets": select(DatasetVersion.manifest),
         "reports": select(_digests_in(Report.blobs)),
         "parameters of unfinished jobs": select(_digests_in(Job.parameters)).where(unsettled),
@@ -77,6 +80,11 @@ def _digests_in(document: InstrumentedAttribute[Any]) -> ColumnElement[str]:
     """Every string in a JSON document, at any depth, that looks like a digest: a row each."""
     found = func.jsonb_path_query(document, cast(_ANY_DIGEST, JSONPATH))
     return found.op("#>>")(literal([], ARRAY(Text)))  # as text, without its quotes
+
+
+def _proxy_in(figures: InstrumentedAttribute[Any]) -> ColumnElement[str]:
+    """The blob of confidences that a training recorded, if it did."""
+    return func.jsonb_extract_path_text(figures, "memorisation", "proxy")
 
 
 def _among(column: SQLColumnExpression[str], digests: Collection[str]) -> ColumnElement[bool]:

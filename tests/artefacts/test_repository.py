@@ -49,11 +49,25 @@ def _an_upload_that_is_validated(world: World, digest: str) -> None:
     version.state, version.weights = VersionState.VALIDATING, digest
 
 
+def _a_version_that_recorded_confidences(world: World, digest: str) -> None:
+    version = _version(world)
+    version.figures = {**version.figures, "memorisation": {"kind": "confidence", "proxy": digest}}
+
+
 def _a_reference(world: World, digest: str) -> None:
+    _add_reference(world, {"weights": digest, "figures": {"seconds": 1.0}})
+
+
+def _a_reference_that_recorded_confidences(world: World, digest: str) -> None:
+    memorisation = {"kind": "confidence", "proxy": digest}
+    _add_reference(world, {"weights": "0" * 64, "figures": {"seconds": 1.0, "memorisation": memorisation}})
+
+
+def _add_reference(world: World, outcome: dict[str, object]) -> None:
     job = Job(kind=JobKind.REFERENCE, parameters={}, seed=1, created_by="test")
     version = _version(world)
     job.version_id, job.rows_digest = version.id, version.rows_digest
-    job.outcome = {"weights": digest, "figures": {"seconds": 1.0}}
+    job.outcome = outcome
     world.session.add(job)
     world.session.flush()
     registry.add_reference(world.session, job)
@@ -115,7 +129,9 @@ Situation = Callable[[World, str], None]
 NEEDS: list[tuple[Situation, str]] = [
     (_a_superseded_version, "model versions"),
     (_an_upload_that_is_validated, "model versions"),
+    (_a_version_that_recorded_confidences, "memorisation of model versions"),
     (_a_reference, "reference networks"),
+    (_a_reference_that_recorded_confidences, "memorisation of reference networks"),
     (_a_manifest, "data sets"),
     (_a_report, "reports"),
     (_the_parameters_of_a_queued_job, "parameters of unfinished jobs"),
@@ -149,6 +165,12 @@ def _a_purged_version(world: World, digest: str) -> None:
     version.state, version.weights = VersionState.PURGED, digest
 
 
+def _confidences_of_a_purged_version(world: World, digest: str) -> None:
+    version = world.train(world.model("erased"), alias=None)
+    version.state = VersionState.PURGED
+    version.figures = {"memorisation": {"kind": "confidence", "proxy": digest}}
+
+
 def _the_result_of_a_rung_that_did_not_publish(world: World, digest: str) -> None:
     job = _unlearning(world)
     world.compute(job, found=True)
@@ -178,6 +200,7 @@ def _the_checkpoint_of_a_failed_job(world: World, digest: str) -> None:
     [
         _a_failed_upload,
         _a_purged_version,
+        _confidences_of_a_purged_version,
         _the_result_of_a_rung_that_did_not_publish,
         _the_checkpoint_of_a_cancelled_job,
         _the_checkpoint_of_a_failed_job,

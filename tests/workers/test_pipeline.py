@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -23,6 +24,7 @@ from workers.data.scan import scan
 from workers.methods.registry import METHODS
 from workers.monitor import Cancelled, Silent
 from workers.spec import DataSpec, Environment, TrainOutcome, TrainSpec, Unlearned, UnlearnSpec, Version
+from workers.training.confidence import scores
 
 ARCHITECTURE = BuiltIn(width=0.5)
 RECIPE = TrainingRecipe(epochs=6, precision="fp32")
@@ -121,6 +123,17 @@ def test_weights_are_stored_with_their_normalisation(
     assert tensors["features.1.num_batches_tracked"].item() == original.figures["passes"]
 
 
+def test_training_leaves_a_score_of_every_row(
+    training: TrainSpec, original: TrainOutcome, unlearning: UnlearnSpec, store: BlobStore
+) -> None:
+    """The mislabelled rows are beyond nine tenths of the others: the scores are those rows' own."""
+    recorded = original.figures["memorisation"]
+    assert recorded == {"kind": "confidence", "proxy": original.blobs["confidence.safetensors"]}
+    found = scores(store.get(recorded["proxy"]), training.train)
+    wrong = np.array([ordinal in unlearning.forget for ordinal in training.train])
+    assert found[wrong].min() > np.quantile(found[~wrong], 0.9)
+
+
 def test_the_same_spec_gives_the_same_digest(
     training: TrainSpec, original: TrainOutcome, store: BlobStore
 ) -> None:
@@ -140,6 +153,7 @@ def test_a_killed_training_resumes_to_the_same_digest(
     assert resumed.weights == original.weights
     assert resumed.figures["curve"] == original.figures["curve"]
     assert resumed.figures["passes"] == original.figures["passes"]
+    assert resumed.blobs == original.blobs
 
 
 def test_changed_data_do_not_train(training: TrainSpec, store: BlobStore) -> None:
@@ -178,7 +192,7 @@ def test_rows_beyond_memory_train_to_the_same_digest(
     """Whether rows lie in memory or are read batch by batch, at once or after a kill, decides no bit."""
     spec = replace(training, environment=BATCH_BY_BATCH)
     whole = pipeline.train(spec, store, Silent())
-    assert whole.weights == original.weights
+    assert (whole.weights, whole.blobs) == (original.weights, original.blobs)
     assert whole.figures["accuracy"] == original.figures["accuracy"]
     monitor = stops_after(50)
     with pytest.raises(Cancelled):

@@ -16,10 +16,20 @@ from app.jobs.params import TrainingRecipe
 from app.registry import service as registry
 from app.registry.schemas import Training
 from app.reports import publisher
-from app.tables import DeletionRequest, Job, JobKind, JobState, ReferenceNetwork, RequestState
+from app.tables import (
+    Artefact,
+    DeletionRequest,
+    Job,
+    JobKind,
+    JobState,
+    ModelVersion,
+    ReferenceNetwork,
+    RequestState,
+)
 from models_store.blobs import BlobStore
 from tests.fixtures.world import World
 from workers import run
+from workers.training.confidence import scores
 
 
 @pytest.fixture
@@ -77,3 +87,24 @@ def test_a_job_waits_for_its_reference_which_is_published(
         assert (version.origin, version.weights) == ("retrained", reference.weights)
         assert BlobStore(config.store).has(version.weights or "")
         assert session.get_one(DeletionRequest, request_id).state is RequestState.COMPLETED
+
+
+def test_a_training_leaves_confidences_that_know_their_rows(
+    work: Callable[[JobKind], uuid.UUID], config: Settings
+) -> None:
+    """The version's figures name them, and they are noted as derived from the rows it was trained on."""
+    with transaction() as session:
+        World(session).register("digits")
+    work(JobKind.INGEST)
+    with transaction() as session:
+        training = Training(dataset="digits", recipe=TrainingRecipe(epochs=1))
+        model_id = registry.train(session, World(session).model(), training, actor="test").model_id
+    job_id = work(JobKind.TRAIN)
+    with transaction() as session:
+        version = session.query(ModelVersion).filter_by(model_id=model_id).one()
+        noted = {artefact.name: artefact for artefact in session.query(Artefact).filter_by(job_id=job_id)}
+        assert {artefact.rows_digest for artefact in noted.values()} == {version.rows_digest}
+        proxy = version.figures["memorisation"]["proxy"]
+        assert noted["confidence.safetensors"].digest == proxy
+        found = scores(BlobStore(config.store).get(proxy), registry.rows_of(session, version))
+        assert ((found > 0) & (found < 1)).all()

@@ -110,14 +110,15 @@ class Batches:
 
     def at(self, step: int) -> Rows:
         """The batch of step `step`, counted from 0. Raises DataFault."""
-        batch = self._rows.take(self._places(step))
-        self._rows.expect(self._places(step + 1))
+        batch = self._rows.take(self.places(step))
+        self._rows.expect(self.places(step + 1))
         if self._augmentation == "none":
             return batch
         draw = generator(self._seed, "augment", step, device=batch.device)
         return Rows(augment(batch.images, self._augmentation, draw), batch.labels)
 
-    def _places(self, step: int) -> Tensor:
+    def places(self, step: int) -> Tensor:
+        """Which rows the batch of a step holds, in its order: int64 [B], on the rows' `index_device`."""
         number, place = divmod(step, self.steps_per_pass)
         start = place * len(self._rows) // self.steps_per_pass
         end = (place + 1) * len(self._rows) // self.steps_per_pass

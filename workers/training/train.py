@@ -11,6 +11,7 @@ from workers.data.batches import Batches, RowSource
 from workers.data.seeds import derived_seed
 from workers.monitor import Monitor
 from workers.nets.network import Network
+from workers.training.confidence import Confidence
 from workers.training.gradients import Differentiable
 from workers.training.loop import Course, Trace, follow
 from workers.training.objectives import cross_entropy, objective_gradient
@@ -23,11 +24,20 @@ _MOST_NORMALISING_ROWS = 50_000
 _BATCH_ROWS = 1024
 
 
-def fit(network: Network, rows: RowSource, recipe: TrainingRecipe, seed: int, monitor: Monitor) -> Trace:
+def fit(
+    network: Network,
+    rows: RowSource,
+    recipe: TrainingRecipe,
+    seed: int,
+    monitor: Monitor,
+    *,
+    confidence: Confidence | None = None,
+) -> Trace:
     """Train a freshly initialised network on `rows`, whose pixels it is normalised by from then on.
 
     Of more than 50,000 rows a sample of that size gives the constants. Order and augmentation follow from the
-    seed. A window of the trace is an epoch.
+    seed. A window of the trace is an epoch. `confidence`, fresh and of as many rows, notes every pass; it
+    changes no bit of the weights.
     """
     places = _normalising_places(len(rows)).to(rows.index_device)
     network.normalise_by(batch.images for batch in rows.in_order(_BATCH_ROWS, places))
@@ -54,7 +64,10 @@ def fit(network: Network, rows: RowSource, recipe: TrainingRecipe, seed: int, mo
     tally = Tally()
 
     def update(step: int) -> None:
-        loss = cross_entropy(batches.at(step), tally, "train")
+        batch = batches.at(step)
+        loss = cross_entropy(batch, tally, "train")
+        if confidence is not None:
+            loss = confidence.heard(loss, batches.places(step), batch.labels)
         optimiser.step(objective_gradient(model, loss, recipe.objective), rate.at(step))
 
     course = Course(
@@ -66,6 +79,7 @@ def fit(network: Network, rows: RowSource, recipe: TrainingRecipe, seed: int, mo
         steps=steps,
         window=batches.steps_per_pass,
         seed=seed,
+        state={} if confidence is None else {"confidence": confidence.sums},
     )
     return follow(course, monitor)
 

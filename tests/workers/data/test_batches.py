@@ -34,6 +34,14 @@ def test_each_pass_holds_every_row_once_in_a_new_order(rows: Rows) -> None:
     assert {len(labels) for labels in passes[0]} == {4, 5}
 
 
+def test_places_tell_which_rows_a_batch_holds(rows: Rows) -> None:
+    """In the batch's own order, also of a pass that has not begun."""
+    batches = Batches(rows, batch_size=6, augmentation="flip", seed=2)
+    ahead = batches.places(9)
+    assert torch.equal(batches.at(2).labels, rows.labels[batches.places(2)])
+    assert torch.equal(batches.at(9).labels, rows.labels[ahead])
+
+
 def test_images_stay_with_their_labels(rows: Rows) -> None:
     """Shuffling moves an image and its label together."""
     batch = Batches(rows, batch_size=6, seed=3).at(7)
