@@ -87,7 +87,7 @@ ENTRIES: Mapping[str, Entry] = {
     ),
     "gradient_ascent": Entry(
         "gradient_ascent",
-        lambda d: {"learning_rate": _log(d, 1e-4, 3e-3), "forget_batch_size": _one_of(d, [16, 32, 64])},
+        lambda d: {"learning_rate": _log(d, 3e-5, 3e-3), "forget_batch_size": _one_of(d, [16, 32, 64])},
         {},
         lambda p: p.forget_batch_size / _ROWS,
     ),

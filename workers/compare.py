@@ -57,6 +57,19 @@ def compare(lease: Lease, config: Settings, store: BlobStore, monitor: DatabaseM
     return True
 
 
+def probe(lease: Lease, config: Settings, store: BlobStore, monitor: DatabaseMonitor) -> None:
+    """Measure what forgetting would take. Raises NotComparable as `compare` does."""
+    with transaction() as session:
+        job = jobs.held(session, lease)
+        spec = assemble.comparison(session, job, config)
+        steps = int(job.parameters["steps"])
+    if spec is None:
+        raise NotComparable("rows that were to remain have been deleted meanwhile: ask for it again")
+    found = pipeline.probe(spec, steps, store, monitor)
+    with transaction() as session:
+        jobs.finish_computing(session, lease, {"figures": found})
+
+
 def _left(asked: Mapping[str, Any], done: set[tuple[int, int]]) -> Iterator[tuple[int, int]]:
     """Seeds first, so that every method has been run once before any has been run twice."""
     for number, place in product(range(asked["seeds"]), range(len(asked["methods"]))):

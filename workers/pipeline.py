@@ -27,6 +27,7 @@ from workers.data.lazy import Loader
 from workers.data.manifest import open_manifest
 from workers.data.registry import open_reader
 from workers.data.seeds import derived_seed, generator
+from workers.methods import probe as probing
 from workers.methods.registry import METHODS
 from workers.methods.run import Run
 from workers.monitor import Monitor
@@ -144,17 +145,7 @@ def unlearn(spec: UnlearnSpec, store: BlobStore, monitor: Monitor) -> Unlearned:
     if spec.method == "retrain" and spec.reference is not None:
         return Unlearned(weights=spec.reference, seconds=0.0, passes=0)
     with surroundings(spec.environment) as device:
-        load_rows = _loader(spec, store, device, monitor)
-        run = Run(
-            network=_stored_network(spec.original.weights, spec, store).to(device),
-            retain=load_rows(spec.retain),
-            forget=load_rows(spec.forget),
-            validation=load_rows(spec.validation),
-            kin=load_rows(spec.kin),
-            recipe=spec.recipe,
-            seed=spec.seed,
-            monitor=monitor,
-        )
+        run = _run(spec, store, device, monitor)
         trace = METHODS[spec.method](run, spec.parameters)
         return Unlearned(
             weights=_save(run.network, store),
@@ -163,6 +154,17 @@ def unlearn(spec: UnlearnSpec, store: BlobStore, monitor: Monitor) -> Unlearned:
             course={"steps": trace.steps, "curve": trace.curve, **run.judged},
             blobs={f"{name}.safetensors": store.put(pack(kept)) for name, kept in run.kept.items()},
         )
+
+
+def probe(spec: UnlearnSpec, steps: int, store: BlobStore, monitor: Monitor) -> dict[str, Any]:
+    """What forgetting would take: see `workers.methods.probe`. The spec's method is not run.
+
+    Raises:
+        DataFault, Cancelled, BlobMissing, BlobDamaged, WrongWeights: as above.
+    """
+    with surroundings(spec.environment) as device:
+        run = _run(spec, store, device, monitor)
+        return probing.probe(run, steps=steps, precision=spec.recipe.precision)
 
 
 def audit(spec: UnlearnSpec, store: BlobStore, monitor: Monitor) -> AuditOutcome:
@@ -211,6 +213,20 @@ def audit(spec: UnlearnSpec, store: BlobStore, monitor: Monitor) -> AuditOutcome
     figures["cost"] = _cost(spec, spec.done, audit_seconds=time.perf_counter() - started)
     figures["course"] = dict(spec.done.course)
     return AuditOutcome(figures=figures, blobs={"margins.svg": store.put(histograms.encode())})
+
+
+def _run(spec: UnlearnSpec, store: BlobStore, device: torch.device, monitor: Monitor) -> Run:
+    load_rows = _loader(spec, store, device, monitor)
+    return Run(
+        network=_stored_network(spec.original.weights, spec, store).to(device),
+        retain=load_rows(spec.retain),
+        forget=load_rows(spec.forget),
+        validation=load_rows(spec.validation),
+        kin=load_rows(spec.kin),
+        recipe=spec.recipe,
+        seed=spec.seed,
+        monitor=monitor,
+    )
 
 
 def _precision(wanted: Precision, device: torch.device) -> str:

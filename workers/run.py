@@ -163,6 +163,10 @@ def _compare(desk: Desk) -> None:
         raise compare.NotComparable("no network could be retrained to compare with")
 
 
+def _probe(desk: Desk) -> None:
+    compare.probe(desk.lease, desk.config, desk.store, desk.monitor)
+
+
 def _validate(desk: Desk) -> None:
     validate.validate(desk.lease, desk.config, desk.store, desk.monitor)
 
@@ -174,6 +178,7 @@ KINDS: Mapping[JobKind, Callable[[Desk], None]] = {
     JobKind.REFERENCE: reference,
     JobKind.UNLEARN: unlearn,
     JobKind.COMPARE: _compare,
+    JobKind.PROBE: _probe,
 }
 
 

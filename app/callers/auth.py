@@ -43,6 +43,11 @@ def _admit(session: Session, credentials: HTTPAuthorizationCredentials | None, s
     if credentials is None:
         raise Unauthenticated(headers={"WWW-Authenticate": "Bearer"})
     found = authenticate(session, credentials.credentials)
-    if scope not in found.scopes:
-        raise Forbidden(f"This API key lacks the scope {scope}.")
+    demand(found, scope)
     return found
+
+
+def demand(caller: Caller, scope: Scope) -> None:
+    """Raises Forbidden if the caller lacks this scope."""
+    if scope not in caller.scopes:
+        raise Forbidden(f"This API key lacks the scope {scope}.")

@@ -9,14 +9,22 @@ from sqlalchemy import select, text
 from sqlalchemy.orm import Session
 
 from app.deletions.matching import match
-from app.deletions.schemas import ItemCounts, ModelPreview, NewRequest, Preview, RungPreview, TwinsPreview
+from app.deletions.schemas import (
+    ItemCounts,
+    ModelPreview,
+    NewRequest,
+    Preview,
+    ProbeView,
+    RungPreview,
+    TwinsPreview,
+)
 from app.deletions.service import naming_of
 from app.errors import FAULTS_SHOWN, Faults
 from app.jobs import service as jobs
 from app.jobs.params import METHODS
 from app.jobs.policies import POLICY
 from app.pseudonyms import pseudonyms
-from app.registry import policies
+from app.registry import comparisons, policies
 from app.registry import service as registry
 from app.tables import Dataset, DatasetVersion, Model, ModelVersion
 from models_store.rows import RowSet
@@ -35,8 +43,11 @@ _TWINS = """
 """
 
 
-def preview(session: Session, new: NewRequest) -> Preview:
-    """What `accept` would do with this request. Raises Invalid as it would."""
+def preview(session: Session, new: NewRequest, *, probing: str | None = None) -> Preview:
+    """What `accept` would do with this request. Raises Invalid as it would.
+
+    `probing`: who wants probes; each model concerned that has none for just these rows gets one.
+    """
     faults = Faults()
     matches = match(session, naming_of(new), pseudonyms(), faults)
     faults.raise_any()
@@ -45,25 +56,29 @@ def preview(session: Session, new: NewRequest) -> Preview:
     return Preview(
         items=ItemCounts(total=matches.count, matched=matches.count - unmatched, no_match=unmatched),
         unmatched=places,
-        models=_models(session, rows),
+        models=_models(session, rows, probing),
         twins=[twins for version_id in rows if (twins := _twins(session, version_id)) is not None],
     )
 
 
-def _models(session: Session, rows: Mapping[uuid.UUID, RowSet]) -> list[ModelPreview]:
+def _models(session: Session, rows: Mapping[uuid.UUID, RowSet], probing: str | None) -> list[ModelPreview]:
     """The models in use that were trained on some of the rows, by data set version."""
     concerned: dict[uuid.UUID, list[ModelVersion]] = {}
     for version in registry.aliased_versions(session, list(rows)):
         if len(registry.rows_of(session, version) & rows[version.dataset_version_id]):
             concerned.setdefault(version.model_id, []).append(version)
     return [
-        _model(session, session.get_one(Model, model_id), versions, rows)
+        _model(session, session.get_one(Model, model_id), versions, rows, probing)
         for model_id, versions in concerned.items()
     ]
 
 
 def _model(
-    session: Session, model: Model, versions: list[ModelVersion], rows: Mapping[uuid.UUID, RowSet]
+    session: Session,
+    model: Model,
+    versions: list[ModelVersion],
+    rows: Mapping[uuid.UUID, RowSet],
+    probing: str | None,
 ) -> ModelPreview:
     policy = POLICY.validate_python(policies.in_force(session, model.id).body)
     held = {version.id: registry.rows_of(session, version) for version in versions}
@@ -76,7 +91,18 @@ def _model(
         rows=len(held[largest]),
         ladder=[_rung(session, model.id, rung.method) for rung in policy.ladder],
         due_days=policy.due_days,
+        probe=_probe(session, session.get_one(ModelVersion, largest), hit[largest], probing),
     )
+
+
+def _probe(session: Session, version: ModelVersion, forget: RowSet, asked_by: str | None) -> ProbeView | None:
+    """The version's newest probe of these rows that did not fail; a new one, if it is asked for."""
+    found = comparisons.probe_of(session, version, forget)
+    if found is None and asked_by is not None:
+        found = comparisons.start_probe(session, version, forget, actor=asked_by)
+    if found is None:
+        return None
+    return ProbeView(job_id=found.id, state=found.state, guidance=(found.outcome or {}).get("figures"))
 
 
 def _rung(session: Session, model_id: uuid.UUID, method: str) -> RungPreview:

@@ -11,7 +11,7 @@ from fastapi.responses import JSONResponse
 from sqlalchemy.orm import Session
 
 from app.bodies import received
-from app.callers.auth import require, require_for_upload
+from app.callers.auth import demand, require, require_for_upload
 from app.callers.idempotency import Answer, IdempotencyHeader, once
 from app.callers.service import Caller, Scope
 from app.datasets.schemas import Name
@@ -137,9 +137,18 @@ def _accepted(session: Session, request: DeletionRequest) -> Answer:
 
 
 @router.post("/preview", operation_id="preview_deletion_request", responses=documented_with_body())
-def preview(body: NewRequest, session: Db, _caller: Reader) -> Preview:
-    """Say what a request would do: models concerned, cost, what would be left behind. Nothing is done."""
-    return previews.preview(session, body)
+def preview(
+    body: NewRequest,
+    session: Db,
+    caller: Reader,
+    probe: Annotated[
+        bool, Query(description="Also have a job measure what forgetting would take; needs `jobs:write`.")
+    ] = False,
+) -> Preview:
+    """Say what a request would do: models concerned, cost, what would be left behind. Nothing is deleted."""
+    if probe:
+        demand(caller, Scope.JOBS_WRITE)
+    return previews.preview(session, body, probing=caller.actor if probe else None)
 
 
 @router.get("", operation_id="list_deletion_requests")

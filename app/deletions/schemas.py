@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import uuid
 from datetime import datetime
-from typing import Annotated
+from typing import Annotated, Any
 
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, model_validator
 
 from app.datasets.schemas import Name
-from app.tables import ItemResult, RequestState, TargetState
+from app.tables import ItemResult, JobState, RequestState, TargetState
 from app.text import Text
 
 Regulation = Annotated[str, Field(pattern=r"^[a-z]{2,20}$")]
@@ -108,6 +108,22 @@ class ModelPreview(BaseModel):
     rows: int = Field(description="Of how many rows, in the version in use with most of them.")
     ladder: list[RungPreview]
     due_days: int
+    probe: ProbeView | None = Field(
+        description="What the newest probe of just these rows found; ask for one by `probe=true`."
+    )
+
+
+class ProbeView(BaseModel):
+    """A job that measures what forgetting these rows would take, and what it found."""
+
+    job_id: uuid.UUID
+    state: JobState
+    guidance: dict[str, Any] | None = Field(
+        description=(
+            "Gradients of both sets of rows, short trials of several alphas and mask fractions, what is"
+            " recommended, and the reasons."
+        )
+    )
 
 
 class RungPreview(BaseModel):

@@ -1,9 +1,10 @@
-"""Comparing methods on a version: the same rows to forget, the same retrained network, several seeds."""
+"""Trying methods on a version before anything is deleted: comparisons, and probes."""
 
 from __future__ import annotations
 
 import random
 
+from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from app.datasets import rows as row_sets
@@ -14,8 +15,10 @@ from app.jobs import service as jobs
 from app.jobs.params import METHODS
 from app.registry import policies, service
 from app.registry.schemas import NewComparison, RandomRows
-from app.tables import Job, JobKind, Model, ModelVersion
+from app.tables import Job, JobKind, JobState, Model, ModelVersion
 from models_store.rows import RowSet
+
+_PROBE_STEPS = 20  # of each trial
 
 
 def start(session: Session, model: Model, version: ModelVersion, new: NewComparison, *, actor: str) -> Job:
@@ -50,6 +53,40 @@ def start(session: Session, model: Model, version: ModelVersion, new: NewCompari
         forget_digest=row_sets.keep(session, forget),
         rows_digest=row_sets.keep(session, retain),
         seed=new.seed,
+        created_by=actor,
+    )
+    return jobs.queue(session, job)
+
+
+def probe_of(session: Session, version: ModelVersion, forget: RowSet) -> Job | None:
+    """The newest probe of forgetting these rows from the version, unless it failed or was cancelled."""
+    query = select(Job).where(
+        Job.kind == JobKind.PROBE,
+        Job.version_id == version.id,
+        Job.forget_digest == forget.digest,
+        Job.state.not_in((JobState.FAILED, JobState.CANCELLED)),
+    )
+    return session.scalar(query.order_by(Job.ordinal.desc()).limit(1))
+
+
+def start_probe(session: Session, version: ModelVersion, forget: RowSet, *, actor: str) -> Job | None:
+    """Queue a probe; None if the version has no weights, or no row would remain."""
+    deleted = row_sets.tombstoned(session, version.dataset_version_id)
+    retain = service.rows_of(session, version) - forget - deleted
+    if version.weights is None or not len(retain):
+        return None
+    job = Job(
+        kind=JobKind.PROBE,
+        model_id=version.model_id,
+        version_id=version.id,
+        dataset_version_id=version.dataset_version_id,
+        parameters={
+            "steps": _PROBE_STEPS,
+            "thresholds": policies.in_force(session, version.model_id).body["thresholds"],
+        },
+        forget_digest=row_sets.keep(session, forget),
+        rows_digest=row_sets.keep(session, retain),
+        seed=0,
         created_by=actor,
     )
     return jobs.queue(session, job)

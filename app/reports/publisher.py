@@ -73,6 +73,10 @@ def _finish_comparison(_session: Session, job: Job) -> None:
     job.finish(f"{len((job.outcome or {}).get('rows', ()))} runs", actor=PUBLISHER)
 
 
+def _finish_probe(_session: Session, job: Job) -> None:
+    job.finish(None, actor=PUBLISHER)
+
+
 def _finish_validation(session: Session, job: Job) -> None:
     """Put an uploaded version into use, or say what is wrong with it."""
     said = registration.finish(session, job, actor=PUBLISHER)
@@ -219,4 +223,5 @@ _FINISH: Mapping[JobKind, Callable[[Session, Job], None]] = {
     JobKind.REFERENCE: _finish_reference,
     JobKind.UNLEARN: _finish_unlearning,
     JobKind.COMPARE: _finish_comparison,
+    JobKind.PROBE: _finish_probe,
 }

@@ -24,6 +24,7 @@ class JobKind(StrEnum):
     SHADOW = "shadow"
     AUDIT = "audit"
     COMPARE = "compare"
+    PROBE = "probe"  # what forgetting would take, before anything is deleted
 
 
 class JobState(StrEnum):

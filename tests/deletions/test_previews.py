@@ -8,6 +8,7 @@ from datetime import timedelta
 import pytest
 from sqlalchemy import select
 
+from app.datasets import rows as row_sets
 from app.deletions.previews import preview
 from app.deletions.schemas import NewItem, NewRequest
 from app.errors import Invalid
@@ -78,3 +79,26 @@ def test_twins_that_would_stay_are_shown(world: World) -> None:
     world.request(6)
     (found,) = preview(world.session, _request(1, 5)).twins
     assert found.sample_ids == ["faces-07"]
+
+
+def test_a_probe_is_started_once_and_shown_when_it_is_done(world: World) -> None:
+    """For just these rows: those to forget, and those that would remain; other rows have none."""
+    world.dataset()
+    version = world.trained("net")
+    (model,) = preview(world.session, _request(1, 2)).models
+    assert model.probe is None
+    (model,) = preview(world.session, _request(1, 2), probing="engineer").models
+    (again,) = preview(world.session, _request(1, 2), probing="engineer").models
+    assert model.probe is not None
+    assert again.probe == model.probe
+    job = world.session.get_one(Job, model.probe.job_id)
+    assert (job.kind, job.version_id, job.created_by) == (JobKind.PROBE, version.id, "engineer")
+    forget, retain = (row_sets.read(world.session, str(d)) for d in (job.forget_digest, job.rows_digest))
+    assert set(forget) == {1, 2}
+    assert set(retain) == set(row_sets.read(world.session, str(version.rows_digest))) - {1, 2}
+    job.outcome = {"figures": {"recommended": {"alpha": 0.8}}}
+    (model,) = preview(world.session, _request(1, 2)).models
+    assert model.probe is not None
+    assert model.probe.guidance == {"recommended": {"alpha": 0.8}}
+    (other,) = preview(world.session, _request(1)).models
+    assert other.probe is None

@@ -146,11 +146,17 @@ def _seed_layers(seed: int, device: torch.device) -> None:
 
 @torch.no_grad()
 def _resume(course: Course, checkpoint: bytes | None) -> Trace:
-    """Put the course where the checkpoint was written; without one it stands at its beginning."""
+    """Put the course where the checkpoint was written; without one it stands at its beginning.
+
+    A checkpoint of other tensors is an earlier release's: steps are taken anew rather than failed.
+    """
     if checkpoint is None:
         return Trace()
     tensors, facts = unpack(checkpoint)
-    for name, tensor in course.tensors.items():
+    places = course.tensors
+    if tensors.keys() != places.keys():
+        return Trace()
+    for name, tensor in places.items():
         tensor.copy_(tensors[name])
     course.model.passes = facts["passes"]
     return Trace(**facts)

@@ -105,6 +105,9 @@ class GradientAscent(Steps):
 
     steps: Annotated[StepBudget, Field(description="How many at most.")] = 50
     learning_rate: Annotated[Rate, Field(description="At the first step.")] = 1e-3
+    clip_norm: Annotated[
+        float | None, Field(gt=0, description="The longest that a step's combined gradient may be.")
+    ] = 1.0
     forget_batch_size: ForgetBatch = 64
     objective: ObjectiveOf = field(default_factory=Plain)
 

@@ -114,7 +114,7 @@ def test_the_score_is_that_of_a_tug_of_war(judged: Callable[..., Run]) -> None:
 def test_going_on_beyond_the_target_ends_early(judged: Callable[..., Run]) -> None:
     """With the network of the best step."""
     run = judged()
-    parameters = GradientAscent(steps=400, learning_rate=2e-3, readings=40, precision="fp32")
+    parameters = GradientAscent(steps=400, learning_rate=2e-3, clip_norm=None, readings=40, precision="fp32")
     trace = gradient_ascent(run, parameters)
     assert trace.steps < 200
     readings: Any = run.judged["readings"]
@@ -123,7 +123,13 @@ def test_going_on_beyond_the_target_ends_early(judged: Callable[..., Run]) -> No
 
 def test_a_divergence_is_said_and_costs_only_what_came_after_the_best(judged: Callable[..., Run]) -> None:
     """Without an earlier reading there is nothing to fall back on."""
-    given: dict[str, Any] = {"learning_rate": 0.05, "schedule": "constant", "precision": "fp32", "steps": 200}
+    given: dict[str, Any] = {
+        "learning_rate": 0.05,
+        "schedule": "constant",
+        "clip_norm": None,
+        "precision": "fp32",
+        "steps": 200,
+    }
     run = judged()
     gradient_ascent(run, GradientAscent(readings=200, keep="last", **given))
     assert run.judged["diverged"] is True

@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from app.jobs import params
+from models_store.checkpoints import pack
 from workers.methods.registry import METHODS
 from workers.methods.run import Run
 from workers.monitor import Cancelled, Silent
@@ -59,6 +60,16 @@ def test_resuming_gives_the_same_bits(
     for key, tensor in whole.network.state_dict().items():
         assert torch.equal(tensor, resumed.network.state_dict()[key]), key
     assert (resumed_trace.passes, resumed_trace.curve) == (trace.passes, trace.curve)
+
+
+def test_a_checkpoint_of_another_release_is_not_taken(start: Callable[..., Run]) -> None:
+    """Steps that kept other tensors are taken anew: the same network comes out."""
+    parameters = params.method_parameters("neggrad", SMALL["neggrad"])
+    whole, again = start(), start(monitor=Silent(pack({"network.weight": torch.zeros(3)}, {"steps": 13})))
+    for run in (whole, again):
+        METHODS["neggrad"](run, parameters)
+    for key, tensor in whole.network.state_dict().items():
+        assert torch.equal(tensor, again.network.state_dict()[key]), key
 
 
 @pytest.mark.parametrize("name", ["influence", "fisher_forgetting"])
