@@ -41,6 +41,7 @@ def compare(lease: Lease, config: Settings, store: BlobStore, monitor: DatabaseM
         done = {(row["place"], row["seed"]) for row in (job.outcome or {}).get("rows", ())}
     if spec.reference is None:
         return False
+    known: pipeline.Known = {}
     for place, number in _left(asked, done):
         chosen = asked["methods"][place]
         run = replace(
@@ -50,7 +51,7 @@ def compare(lease: Lease, config: Settings, store: BlobStore, monitor: DatabaseM
             seed=derived_seed(seed, "comparison", number),
         )
         row = {"place": place, "method": chosen["method"], "seed": number}
-        row |= _measured(run, store, monitor)
+        row |= _measured(run, store, monitor, known)
         _keep(lease, row)
     with transaction() as session:
         jobs.finish_computing(session, lease, {"spec": assemble.described(spec)})
@@ -77,14 +78,16 @@ def _left(asked: Mapping[str, Any], done: set[tuple[int, int]]) -> Iterator[tupl
             yield place, number
 
 
-def _measured(spec: UnlearnSpec, store: BlobStore, monitor: DatabaseMonitor) -> dict[str, Any]:
+def _measured(
+    spec: UnlearnSpec, store: BlobStore, monitor: DatabaseMonitor, known: pipeline.Known
+) -> dict[str, Any]:
     """One run; a method that fails is part of the result."""
     monitor.bind(assemble.fingerprint(spec))
     try:
         done = pipeline.unlearn(spec, store, monitor)
     except (Diverged, NoStep) as failure:
         return {"failure": str(failure), "measures": None, "figures": None}
-    figures = dict(pipeline.audit(replace(spec, done=done), store, monitor).figures)
+    figures = dict(pipeline.audit(replace(spec, done=done), store, monitor, known=known).figures)
     return {"failure": None, "measures": measures(figures), "figures": figures}
 
 

@@ -51,6 +51,8 @@ from workers.training.precision import autocast_dtype
 from workers.training.surroundings import described, surroundings
 from workers.training.train import fit
 
+Known = dict[tuple[str, ...], Sets]  # a network's outputs, by its weights and the digests of the sets of rows
+
 _MOST_JUDGED_ROWS = 10_000  # of larger training and retain sets a sample of this size is judged
 _PROBE_ROWS = 8  # of an uploaded network's first forward pass
 
@@ -167,8 +169,12 @@ def probe(spec: UnlearnSpec, steps: int, store: BlobStore, monitor: Monitor) -> 
         return probing.probe(run, steps=steps, precision=spec.recipe.precision)
 
 
-def audit(spec: UnlearnSpec, store: BlobStore, monitor: Monitor) -> AuditOutcome:
+def audit(
+    spec: UnlearnSpec, store: BlobStore, monitor: Monitor, *, known: Known | None = None
+) -> AuditOutcome:
     """Measure the original, the unlearned network and the reference, if there is one, on the same rows.
+
+    `known`: what earlier audits on this data set computed of original and reference; this one adds to it.
 
     Figures: those of `workers.audit.figures`, and cost {"seconds": {"unlearning", "audit", "reference"},
     "passes": {"unlearning"}}, None where it is not known; and the method's course, as `Unlearned` has it.
@@ -186,13 +192,20 @@ def audit(spec: UnlearnSpec, store: BlobStore, monitor: Monitor) -> AuditOutcome
         "reference": spec.reference,
     }
     with surroundings(spec.environment) as device:
-        rows = _audited_rows(spec, _loader(spec, store, device, monitor))
+        row_sets = _audited_sets(spec)
+        load_rows = _loader(spec, store, device, monitor)
+        rows = {name: load_rows(row_set) for name, row_set in row_sets.items()}
+        known = {} if known is None else known
         outputs: dict[str, Sets] = {}
         for number, (name, weights) in enumerate(networks.items()):
             monitor.check_cancelled()
             monitor.progress("audit", number, len(networks))
-            if weights is not None:
-                outputs[name] = _outputs(_stored_network(weights, spec, store).to(device), rows)
+            if weights is None:
+                continue
+            key = (weights, *(row_set.digest for row_set in row_sets.values()))
+            outputs[name] = known.get(key) or _outputs(_stored_network(weights, spec, store).to(device), rows)
+            if name != "unlearned":
+                known[key] = outputs[name]
     seed = derived_seed(spec.seed, "audit")
     figures = audit_figures(
         original=outputs["original"],
@@ -249,14 +262,13 @@ def _loader(
     )
 
 
-def _audited_rows(spec: UnlearnSpec, load_rows: Loader) -> dict[SetName, RowSource]:
-    row_sets: dict[SetName, RowSet] = {
+def _audited_sets(spec: UnlearnSpec) -> dict[SetName, RowSet]:
+    return {
         "retain": _sample(spec.retain, derived_seed(spec.seed, "retain sample")),
         "forget": spec.forget,
         "holdout": spec.holdout,
         "test": spec.test,
     }
-    return {name: load_rows(row_set) for name, row_set in row_sets.items()}
 
 
 def _sample(rows: RowSet, seed: int) -> RowSet:

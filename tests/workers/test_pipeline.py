@@ -296,6 +296,18 @@ def test_an_audit_is_the_same_again(unlearning: UnlearnSpec, store: BlobStore) -
     assert {**first.figures, "cost": 0} == {**second.figures, "cost": 0}
 
 
+def test_audits_share_what_they_have_in_common(unlearning: UnlearnSpec, store: BlobStore) -> None:
+    """What an earlier audit found of the original is taken, without its weights, and gives the same figures."""
+    spec = replace(unlearning, done=_done(unlearning.original.weights))
+    known: pipeline.Known = {}
+    first = pipeline.audit(spec, store, Silent(), known=known)
+    ((_, *digests), outputs) = known.popitem()
+    known[("ab" * 32, *digests)] = outputs
+    without = replace(spec, original=replace(spec.original, weights="ab" * 32))
+    second = pipeline.audit(without, store, Silent(), known=known)
+    assert {**first.figures, "cost": 0} == {**second.figures, "cost": 0}
+
+
 def test_nothing_is_audited_before_it_is_unlearned(unlearning: UnlearnSpec, store: BlobStore) -> None:
     """An audit without a result to judge is a mistake of the caller."""
     with pytest.raises(ValueError, match="nothing to audit"):
