@@ -297,7 +297,7 @@ def test_an_audit_is_the_same_again(unlearning: UnlearnSpec, store: BlobStore) -
 
 
 def test_audits_share_what_they_have_in_common(unlearning: UnlearnSpec, store: BlobStore) -> None:
-    """What an earlier audit found of the original is taken, without its weights, and gives the same figures."""
+    """What an earlier audit found of the original is taken without its weights: the figures are the same."""
     spec = replace(unlearning, done=_done(unlearning.original.weights))
     known: pipeline.Known = {}
     first = pipeline.audit(spec, store, Silent(), known=known)
