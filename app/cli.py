@@ -38,6 +38,7 @@ from app.errors import NotFound
 from app.migrate import upgrade
 from app.pseudonyms import pseudonyms
 from app.queue import BrokerNotConfigured
+from app.registry import shadows
 from app.reports import comparisons
 from app.tables import Job
 from models_store.blobs import BlobStore, StoreUnavailable
@@ -228,6 +229,8 @@ def gc(
         findings = artefacts.survey(store, begin, grace=grace)
         typer.echo(f"{table(findings)}\nNothing was removed; --delete removes {amount(findings.garbage)}.")
     else:
+        with begin() as session:
+            shadows.discard_everywhere(session, actor="gc")
         findings = artefacts.collect(store, begin, grace=grace, actor="gc")
         typer.echo(f"{table(findings)}\nRemoved: {amount(findings.removed)}.")
 

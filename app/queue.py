@@ -11,6 +11,7 @@ from app.config import settings
 
 TASK = "expunge.run_job"
 BrokerUnreachable = OperationalError
+_URGENT, _PATIENT = 0, 9  # with the Redis protocol, a list each; the lower number is emptied first
 
 
 class BrokerNotConfigured(Exception):
@@ -30,9 +31,14 @@ def _celery(url: str) -> Celery:
     return celery
 
 
-def wake(job_id: str, queue: str) -> None:
-    """Tell a worker that this job is waiting. Raises BrokerUnreachable."""
+def wake(job_id: str, queue: str, *, urgent: bool = True) -> None:
+    """Tell a worker that this job is waiting; one that is not urgent lets all others pass.
+
+    Raises BrokerUnreachable.
+    """
     url = settings().broker_url
     if url is None:
         raise BrokerNotConfigured(BrokerNotConfigured.__doc__)
-    _celery(url).send_task(TASK, args=[job_id], queue=queue, retry=False)
+    _celery(url).send_task(
+        TASK, args=[job_id], queue=queue, retry=False, priority=_URGENT if urgent else _PATIENT
+    )

@@ -99,7 +99,7 @@ class Scheduler:
             for message in events.unpublished(session, _BATCH):
                 if message.topic == events.WAKE:
                     try:
-                        queue.wake(message.payload["job_id"], message.payload["queue"])
+                        queue.wake(**message.payload)
                     except queue.BrokerUnreachable:
                         log.warning("broker_unreachable")
                         return

@@ -70,9 +70,9 @@ def training(session: Session, job: Job, config: Settings) -> TrainSpec:
 
 
 def reference(session: Session, job: Job, config: Settings) -> TrainSpec:
-    """The spec of a reference job: the recipe of the version it judges, on exactly the remaining rows."""
+    """The spec of a job that trains by a version's recipe on exactly the rows it names: reference, shadow."""
     if job.rows_digest is None:
-        raise ValueError("a reference job names its rows")
+        raise ValueError("the job names no rows")
     rows = row_sets.read(session, job.rows_digest)
     return _train_spec(session, job, datasets.version_of_job(session, job), rows, config)
 

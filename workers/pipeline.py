@@ -38,6 +38,7 @@ from workers.spec import (
     AuditOutcome,
     DataSpec,
     Fault,
+    ShadowOutcome,
     TrainOutcome,
     TrainSpec,
     Unlearned,
@@ -46,7 +47,7 @@ from workers.spec import (
     ValidateSpec,
 )
 from workers.training.confidence import Confidence
-from workers.training.evaluate import accuracy, evaluate
+from workers.training.evaluate import accuracy, evaluate, hits
 from workers.training.precision import autocast_dtype
 from workers.training.surroundings import described, surroundings
 from workers.training.train import fit
@@ -98,6 +99,34 @@ def train(spec: TrainSpec, store: BlobStore, monitor: Monitor) -> TrainOutcome:
         return TrainOutcome(
             weights=_save(network, store), figures=figures, blobs={"confidence.safetensors": proxy}
         )
+
+
+def shadow(spec: TrainSpec, judged: RowSet, store: BlobStore, monitor: Monitor) -> ShadowOutcome:
+    """Train a network on a part of the judged rows, and see which of all of them it classifies as labelled.
+
+    That is asked of the trained network, in evaluation mode and without augmentation. Figures: accuracy
+    {"inside" | "outside": {"correct", "n"}}, seconds and passes of the training, environment.
+
+    Raises:
+        DataFault, Diverged, Cancelled: as `train`.
+    """
+    with surroundings(spec.environment) as device:
+        load_rows = _loader(spec, store, device, monitor)
+        network = _new_network(spec.architecture, spec.data, spec.seed).to(device)
+        trace = fit(network, load_rows(spec.train), spec.recipe, spec.seed, monitor)
+        right = hits(network, load_rows(judged)).cpu().numpy()
+        ordinals = np.fromiter(judged, dtype=np.int64, count=len(judged))
+        correct = RowSet.of(ordinals[right].tolist())
+        sides = {"inside": judged & spec.train, "outside": judged - spec.train}
+        figures = {
+            "accuracy": {
+                name: {"correct": len(correct & rows), "n": len(rows)} for name, rows in sides.items()
+            },
+            "seconds": trace.seconds,
+            "passes": trace.passes,
+            "environment": described(device),
+        }
+        return ShadowOutcome(weights=_save(network, store), correct=correct, figures=figures)
 
 
 def validate(spec: ValidateSpec, store: BlobStore, monitor: Monitor) -> Validated:
@@ -154,7 +183,10 @@ def unlearn(spec: UnlearnSpec, store: BlobStore, monitor: Monitor) -> Unlearned:
             seconds=trace.seconds,
             passes=trace.passes,
             course={"steps": trace.steps, "curve": trace.curve, **run.judged},
-            blobs={f"{name}.safetensors": store.put(pack(kept)) for name, kept in run.kept.items()},
+            blobs={
+                f"{name}.safetensors": store.put(pack(kept, {"rows": spec.retain.digest}))
+                for name, kept in run.kept.items()
+            },
         )
 
 

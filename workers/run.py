@@ -24,7 +24,7 @@ from app.jobs.service import Lease, LeaseLost
 from app.logs import configure
 from app.tables import JobKind
 from models_store.blobs import BlobDamaged, BlobMissing, BlobStore, StoreUnavailable
-from workers import assemble, compare, ingest, pipeline, validate
+from workers import assemble, compare, ingest, pipeline, shadows, validate
 from workers.data.reader import DataFault
 from workers.methods.curvature import NoStep
 from workers.monitor import Cancelled
@@ -36,6 +36,7 @@ from workers.training.loop import Diverged
 
 log = structlog.get_logger(__name__)
 DATABASE_LOST_EXIT = 75
+_CONFIDENCES = "confidence.safetensors"  # of the rows that were trained on
 _EXPECTED = (
     DataFault,
     Diverged,
@@ -45,6 +46,7 @@ _EXPECTED = (
     pipeline.WrongWeights,
     BadArchitecture,
     compare.NotComparable,
+    shadows.PoolTooSmall,
 )
 
 
@@ -123,7 +125,8 @@ def _forget(desk: Desk, spec: UnlearnSpec) -> UnlearnSpec:
         job.checkpoint = None
         jobs.note_artefact(session, job, name="weights", digest=done.weights, rows_digest=spec.retain.digest)
         for name, digest in done.blobs.items():
-            jobs.note_artefact(session, job, name=name, digest=digest, rows_digest=spec.forget.digest)
+            rows = spec.retain if name == _CONFIDENCES else spec.forget
+            jobs.note_artefact(session, job, name=name, digest=digest, rows_digest=rows.digest)
     return replace(spec, done=done)
 
 
@@ -171,11 +174,21 @@ def _validate(desk: Desk) -> None:
     validate.validate(desk.lease, desk.config, desk.store, desk.monitor)
 
 
+def _shadow(desk: Desk) -> None:
+    shadows.train(desk.lease, desk.config, desk.store, desk.monitor)
+
+
+def _estimate(desk: Desk) -> None:
+    shadows.estimate(desk.lease, desk.store)
+
+
 KINDS: Mapping[JobKind, Callable[[Desk], None]] = {
     JobKind.INGEST: _ingest,
     JobKind.VALIDATE: _validate,
     JobKind.TRAIN: train,
     JobKind.REFERENCE: reference,
+    JobKind.SHADOW: _shadow,
+    JobKind.ESTIMATE: _estimate,
     JobKind.UNLEARN: unlearn,
     JobKind.COMPARE: _compare,
     JobKind.PROBE: _probe,

@@ -38,7 +38,7 @@ class Environment:
 
 @dataclass(frozen=True, kw_only=True)
 class TrainSpec:
-    """Train from scratch on `train`; also a reference job, whose `train` is the retain set."""
+    """Train from scratch on `train`; a reference's is the retain set, a shadow's a random share of rows."""
 
     data: DataSpec
     architecture: Architecture
@@ -115,6 +115,13 @@ class TrainOutcome:
     weights: str
     figures: Mapping[str, Any]  # accuracy by set, loss curve, seconds, passes, memorisation, environment
     blobs: Mapping[str, str] = field(default_factory=dict)  # name to digest; of the training rows
+
+
+@dataclass(frozen=True, kw_only=True)
+class ShadowOutcome:
+    weights: str
+    correct: RowSet  # those of the judged rows that are classified as labelled
+    figures: Mapping[str, Any]  # accuracy on the rows inside and outside, seconds, passes, environment
 
 
 @dataclass(frozen=True, kw_only=True)

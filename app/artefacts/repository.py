@@ -21,7 +21,17 @@ from sqlalchemy import (
 from sqlalchemy.dialects.postgresql import ARRAY, JSONPATH
 from sqlalchemy.orm import InstrumentedAttribute, Session
 
-from app.tables import Artefact, DatasetVersion, Job, ModelVersion, ReferenceNetwork, Report, VersionState
+from app.tables import (
+    Artefact,
+    DatasetVersion,
+    Job,
+    Model,
+    ModelVersion,
+    ReferenceNetwork,
+    Report,
+    ShadowNetwork,
+    VersionState,
+)
 
 _ANY_DIGEST = '$.** ? (@ like_regex "^[0-9a-f]{64}$")'
 _WITHOUT_WEIGHTS = (VersionState.FAILED, VersionState.PURGED)
@@ -34,6 +44,13 @@ def _references() -> Mapping[str, Select[Any]]:
     return {
         "model versions": select(ModelVersion.weights).where(kept),
         "memorisation of model versions": select(_proxy_in(ModelVersion.figures)).where(kept),
+        "estimates of memorisation": select(
+            func.jsonb_extract_path_text(ModelVersion.figures, "memorisation", "estimate", "scores")
+        ).where(kept),
+        "shadow networks": select(ShadowNetwork.weights)
+        .join(ModelVersion, ModelVersion.id == ShadowNetwork.version_id)
+        .join(Model, Model.id == ModelVersion.model_id)
+        .where(kept, Model.retired_at.is_(None)),
         "reference networks": select(ReferenceNetwork.weights),
         "memorisation of reference networks": select(_proxy_in(ReferenceNetwork.figures)),
         "data sets": select(DatasetVersion.manifest),

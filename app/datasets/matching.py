@@ -210,6 +210,14 @@ class Matches:
         found = self._session.execute(query, {"version": version_id}, execution_options={"yield_per": 10_000})
         return RowSet.of(found.scalars())
 
+    def places_of(self, version_id: uuid.UUID) -> list[tuple[int, int]]:
+        """The place of each name and the row found for it in one data set version, by place."""
+        query = text(
+            "SELECT place, ordinal FROM matched_rows JOIN named_items USING (position)"
+            " WHERE dataset_version_id = :version ORDER BY place"
+        )
+        return [(place, ordinal) for place, ordinal in self._session.execute(query, {"version": version_id})]
+
     def kinds(self, places: list[int]) -> Iterator[tuple[int, str]]:
         """What each of these places names: `sample_id` or `subject`."""
         query = (

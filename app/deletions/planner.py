@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -179,12 +178,7 @@ def _fix(session: Session, job: Job, parent: ModelVersion, *, forget: RowSet, re
         job.checkpoint = job.outcome = job.waits_for = None
     job.forget_digest = row_sets.keep(session, forget)
     job.rows_digest = row_sets.keep(session, retain)
-    job.seed = _seed(parent.weights or "", forget.digest, str(job.parameters))
-
-
-def _seed(*facts: str) -> int:
-    """The same for the same work, so that a job computed again elsewhere gives the same bits."""
-    return int.from_bytes(hashlib.sha256("\n".join(facts).encode()).digest()[:7], "big")
+    job.seed = jobs.seed_of(parent.weights or "", forget.digest, str(job.parameters))
 
 
 def next_rung(job: Job) -> int | None:
@@ -206,7 +200,7 @@ def reference_job(session: Session, job: Job, *, actor: str) -> Job:
         dataset_version_id=parent.dataset_version_id,
         parameters={"architecture": parent.architecture, "recipe": parent.recipe},
         rows_digest=job.rows_digest,
-        seed=_seed(parent.weights or "", job.rows_digest or "", "reference"),
+        seed=jobs.seed_of(parent.weights or "", job.rows_digest or "", "reference"),
         created_by=actor,
     )
 

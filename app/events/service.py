@@ -38,9 +38,9 @@ def emit(session: Session, topic: str, **payload: Any) -> None:  # noqa: ANN401 
     session.add(OutboxMessage(topic=topic, payload=payload))
 
 
-def wake_worker(session: Session, job_id: uuid.UUID, queue: str) -> None:
+def wake_worker(session: Session, job_id: uuid.UUID, queue: str, *, urgent: bool) -> None:
     """Have the broker told, after the commit, that this job is waiting."""
-    emit(session, WAKE, job_id=str(job_id), queue=queue)
+    emit(session, WAKE, job_id=str(job_id), queue=queue, urgent=urgent)
 
 
 def unpublished(session: Session, limit: int) -> Sequence[OutboxMessage]:

@@ -13,8 +13,8 @@ from app.datasets.matching import Matches, Named
 from app.errors import FAULTS_SHOWN, Conflict, Fault, Faults
 from app.jobs import service as jobs
 from app.jobs.params import METHODS
-from app.registry import policies, service
-from app.registry.schemas import NewComparison, RandomRows
+from app.registry import memorisation, policies, service
+from app.registry.schemas import NewComparison, RandomRows, RowsById, TierRows
 from app.tables import Job, JobKind, JobState, Model, ModelVersion
 from models_store.rows import RowSet
 
@@ -26,8 +26,8 @@ def start(session: Session, model: Model, version: ModelVersion, new: NewCompari
 
     Raises:
         Invalid: a method or its parameters are wrong, a sample is not among the version's rows, or no row
-            would remain; all faults are named.
-        Conflict: the model was retired, or the version cannot be retrained.
+            would remain, or tiers would share rows; all faults are named.
+        Conflict: the model was retired, the version cannot be retrained, or no score tells its tiers apart.
     """
     service.refuse_retired(model)
     if version.weights is None or version.recipe is None:
@@ -35,7 +35,7 @@ def start(session: Session, model: Model, version: ModelVersion, new: NewCompari
     faults = Faults()
     methods = _methods(new, faults)
     held = service.rows_of(session, version)
-    forget = _forget(session, version, held, new, faults)
+    forget, said = _forget(session, version, held, new, faults)
     retain = held - forget - row_sets.tombstoned(session, version.dataset_version_id)
     if not faults.count and not (len(forget) and len(retain)):
         faults.add("/forget", "leaves no row to forget, or none that remains")
@@ -48,6 +48,7 @@ def start(session: Session, model: Model, version: ModelVersion, new: NewCompari
         parameters={
             "methods": methods,
             "seeds": new.seeds,
+            "forget": said,
             "thresholds": policies.in_force(session, model.id).body["thresholds"],
         },
         forget_digest=row_sets.keep(session, forget),
@@ -108,14 +109,32 @@ def _methods(new: NewComparison, faults: Faults) -> list[dict[str, object]]:
 
 def _forget(
     session: Session, version: ModelVersion, held: RowSet, new: NewComparison, faults: Faults
-) -> RowSet:
-    """The rows to be forgotten: drawn, or those that are named, which have to be among the version's."""
-    if isinstance(new.forget, RandomRows):
-        ordinals = list(held)
-        count = max(1, round(new.forget.share * len(ordinals))) if ordinals else 0
-        return RowSet.of(random.Random(new.forget.seed).sample(ordinals, count))
+) -> tuple[RowSet, dict[str, object]]:
+    """The rows to be forgotten, and how they were chosen, without a name."""
+    wanted = new.forget
+    if isinstance(wanted, RandomRows):
+        return _drawn(held, wanted), wanted.model_dump()
+    if isinstance(wanted, TierRows):
+        try:
+            rows, basis = memorisation.rows_of_tier(session, version, wanted)
+        except ValueError as reason:
+            faults.add("/forget/share", str(reason))
+            return RowSet(b""), {}
+        return rows, {**wanted.model_dump(), "by": basis}
+    rows = _named(session, version, held, wanted, faults)
+    return rows, {"samples": len(rows)}
+
+
+def _drawn(held: RowSet, wanted: RandomRows) -> RowSet:
+    ordinals = list(held)
+    count = max(1, round(wanted.share * len(ordinals))) if ordinals else 0
+    return RowSet.of(random.Random(wanted.seed).sample(ordinals, count))
+
+
+def _named(session: Session, version: ModelVersion, held: RowSet, wanted: RowsById, faults: Faults) -> RowSet:
+    """The rows of named samples, which have to be among the version's."""
     matches = Matches(session)
-    matches.add([Named(place, None, name, None) for place, name in enumerate(new.forget.sample_ids)])
+    matches.add([Named(place, None, name, None) for place, name in enumerate(wanted.sample_ids)])
     home = datasets.get_version(session, version.dataset_version_id).dataset_id
     matches.find_in([(version.dataset_version_id, home)])
     count, places = matches.unmatched(FAULTS_SHOWN)

@@ -16,7 +16,16 @@ from app.jobs import service as jobs
 from app.jobs.params import METHODS
 from app.registry import policies, service, uploads
 from app.registry.schemas import Registered, RowsByFile, RowsById, VersionUpload
-from app.tables import DatasetVersion, Job, JobKind, Model, ModelVersion, ReferenceNetwork, VersionState
+from app.tables import (
+    DatasetVersion,
+    Job,
+    JobKind,
+    Model,
+    ModelVersion,
+    ReferenceNetwork,
+    ShadowNetwork,
+    VersionState,
+)
 
 _WITHOUT_RECIPE = (
     "Without a training recipe nothing can be retrained: `retrain` is not on this version's ladder, and no"
@@ -143,14 +152,17 @@ def reject(session: Session, version: ModelVersion, faults: list[dict[str, str]]
 
 
 def _is_needed(session: Session, weights: str) -> bool:
-    """Whether another version, or a reference, has this very file."""
+    """Whether another version, a reference or a shadow has this very file."""
     versions = (
         select(func.count())
         .select_from(ModelVersion)
         .where(ModelVersion.weights == weights, ModelVersion.state != VersionState.FAILED)
     )
-    references = select(func.count()).select_from(ReferenceNetwork).where(ReferenceNetwork.weights == weights)
-    return bool(session.scalars(versions).one() or session.scalars(references).one())
+    others = [
+        select(func.count()).select_from(kind).where(kind.weights == weights)
+        for kind in (ReferenceNetwork, ShadowNetwork)
+    ]
+    return any(session.scalars(query).one() for query in (versions, *others))
 
 
 def end_without_result(session: Session, job: Job, *, actor: str) -> None:

@@ -17,16 +17,30 @@ from app.deps import Db, Paging
 from app.errors import NotFound, documented, documented_with_body
 from app.jobs.policies import Policy
 from app.jobs.schemas import Reason
-from app.registry import comparisons, policies, registration, service, uploads, views
+from app.registry import (
+    comparisons,
+    memorisation,
+    policies,
+    registration,
+    service,
+    shadows,
+    uploads,
+    views,
+)
 from app.registry.schemas import (
     AliasMove,
     Digest,
     Lineage,
+    MemorisationLookup,
+    MemorisationView,
     ModelView,
     NewComparison,
     NewModel,
+    NewShadows,
     PolicyView,
+    PoolsExtended,
     Registered,
+    SampleScores,
     Started,
     Training,
     Uploaded,
@@ -224,6 +238,57 @@ def compare(
         return Answer(Started(job_id=job.id), location=f"/v1/comparisons/{job.id}")
 
     return once(session, caller, key, route=f"compare {name} {number}", payload=body, act=act)
+
+
+@router.post(
+    "/{name}/versions/{number}/memorisation",
+    status_code=202,
+    response_model=PoolsExtended,
+    operation_id="estimate_memorisation",
+    responses=documented_with_body(404, 409),
+)
+def estimate_memorisation(
+    name: Name,
+    number: VersionNumber,
+    body: NewShadows,
+    session: Db,
+    caller: Writer,
+    key: IdempotencyHeader = None,
+) -> JSONResponse:
+    """Train networks on random shares of a version's rows; from all of them memorisation is estimated.
+
+    A pool that has some of the networks gets those that it lacks, a job each.
+    """
+
+    def act() -> Answer:
+        model = service.get(session, name)
+        version = service.get_version(session, model, number)
+        queued = shadows.extend(session, model, version, body, actor=caller.actor)
+        answer = PoolsExtended(queued=queued, pools=shadows.pools(session, version))
+        return Answer(answer, location=f"/v1/models/{name}/versions/{number}/memorisation")
+
+    return once(session, caller, key, route=f"memorisation {name} {number}", payload=body, act=act)
+
+
+@router.get(
+    "/{name}/versions/{number}/memorisation", operation_id="read_memorisation", responses=documented(404)
+)
+def read_memorisation(name: Name, number: VersionNumber, session: Db, _caller: Reader) -> MemorisationView:
+    """How far a version has memorised its rows, in figures, and where the pools for it stand."""
+    return memorisation.view(session, service.get_version(session, service.get(session, name), number))
+
+
+@router.post(
+    "/{name}/versions/{number}/memorisation:lookup",
+    operation_id="look_up_memorisation",
+    responses=documented_with_body(404, 409),
+)
+def look_up_memorisation(
+    name: Name, number: VersionNumber, body: MemorisationLookup, session: Db, _caller: Reader
+) -> SampleScores:
+    """How far a version has memorised single samples: the estimate with its standard error, and the proxy."""
+    version = service.get_version(session, service.get(session, name), number)
+    return memorisation.look_up(session, version, body.sample_ids)
 
 
 @router.put("/{name}/policy", operation_id="set_policy", responses=documented_with_body(404, 409))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import uuid
 from datetime import datetime
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -119,6 +119,28 @@ class RandomRows(BaseModel):
     seed: int = Field(default=0, ge=0, lt=2**63)
 
 
+Tier = Literal["high", "mid", "low"]
+Basis = Literal["estimate", "proxy"]
+
+
+class TierRows(BaseModel):
+    """The rows that the version has memorised most, least, or middlingly: as many as a share of all its rows.
+
+    The accuracy that methods aim at, that on never-trained rows, is no target for such rows: a network
+    retrained without them gets far fewer (high) or more (low) of them right. The reference says how many.
+    """
+
+    model_config = ConfigDict(extra="forbid")
+    tier: Tier = Field(examples=["high"])
+    share: float = Field(gt=0, lt=1, examples=[0.05])
+    by: Basis | None = Field(
+        default=None,
+        description="Whose scores: those estimated from shadows, or the proxy that was recorded while the"
+        " version was trained. The estimate, if there is one, if left out.",
+    )
+    seed: int = Field(default=0, ge=0, lt=2**63, description="Decides between rows of equal scores.")
+
+
 class NewComparison(BaseModel):
     """Methods to be run on the same version and rows, and judged by the same retrained network."""
 
@@ -137,7 +159,9 @@ class NewComparison(BaseModel):
             ]
         },
     )
-    forget: RowsById | RandomRows = Field(description="Rows that are forgotten for the comparison only.")
+    forget: RowsById | TierRows | RandomRows = Field(
+        description="Rows that are forgotten for the comparison only."
+    )
     methods: list[Rung] = Field(min_length=1, max_length=50)
     seeds: int = Field(default=3, ge=1, le=100, description="Runs of each method.")
     seed: int = Field(default=0, ge=0, lt=2**62, description="The runs' seeds follow from it.")
@@ -240,3 +264,88 @@ class Started(BaseModel):
     """The job that was queued."""
 
     job_id: uuid.UUID
+
+
+class NewShadows(BaseModel):
+    """How many networks a pool is to have, and on which share of the version's rows each is trained."""
+
+    model_config = ConfigDict(
+        extra="forbid", json_schema_extra={"examples": [{"networks": 32, "share": 0.5}]}
+    )
+    networks: int = Field(default=32, ge=2, le=512)
+    share: float = Field(default=0.5, gt=0, lt=1, description="Another share makes another pool.")
+
+
+class Pool(BaseModel):
+    """The networks of one version that were trained on one share of its rows."""
+
+    share: float
+    asked: int = Field(description="How many networks it is to have.")
+    done: int = Field(description="How many of them can be used.")
+    running: int = Field(description="How many jobs are queued or under way.")
+    failed: int = Field(description="How many jobs failed or were cancelled; asking again queues them again.")
+    discarded: int = Field(
+        description="How many networks learned a row that was deleted since; asking again trains others."
+    )
+    estimating: bool = Field(description="Whether an estimate from the pool is on its way.")
+
+
+class PoolsExtended(BaseModel):
+    """How many jobs were queued, and where the version's pools stand now."""
+
+    queued: int
+    pools: list[Pool]
+
+
+class Estimate(BaseModel):
+    """Memorisation as estimated from a pool, in figures; each row's score can be looked up."""
+
+    model_config = ConfigDict(extra="ignore")
+    share: float
+    networks: int
+    rows: int = Field(description="How many rows have a score.")
+    standard_error: float | None = Field(description="The largest that the median row's score can have.")
+    quantiles: dict[str, float] = Field(examples=[{"0.05": 0.0, "0.5": 0.06, "0.95": 0.44}])
+    shares_above: dict[str, float] = Field(
+        description="Which share of the rows has a higher score.", examples=[{"0.25": 0.11, "0.5": 0.04}]
+    )
+    spearman_with_proxy: float | None
+
+
+class Proxy(BaseModel):
+    """The proxy: 1 minus a row's mean confidence, as recorded while a version was trained."""
+
+    version: int = Field(description="Which version's training recorded it.")
+
+
+class MemorisationView(BaseModel):
+    """What is known of how far a version has memorised its rows."""
+
+    proxy: Proxy | None
+    estimate: Estimate | None
+    pools: list[Pool]
+
+
+class MemorisationLookup(BaseModel):
+    """Samples whose scores are wanted."""
+
+    model_config = ConfigDict(
+        extra="forbid", json_schema_extra={"examples": [{"sample_ids": ["digits-0042"]}]}
+    )
+    sample_ids: list[SampleName] = Field(min_length=1, max_length=10_000)
+
+
+class SampleScore(BaseModel):
+    """How far the version has memorised one sample; null where nothing is known."""
+
+    sample_id: str
+    estimate: float | None
+    standard_error: float | None = Field(description="The largest that the estimate can have.")
+    proxy: float | None
+
+
+class SampleScores(BaseModel):
+    """Scores by sample. What did not train the version, or was deleted since, is named by its position."""
+
+    samples: list[SampleScore]
+    unknown_sample_ids: list[int]

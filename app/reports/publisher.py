@@ -19,7 +19,7 @@ from app.events import service as events
 from app.jobs import service as jobs
 from app.jobs.params import METHODS
 from app.jobs.policies import POLICY
-from app.registry import registration
+from app.registry import memorisation, registration, shadows
 from app.registry import service as registry
 from app.registry.service import NewVersion
 from app.reports import filing
@@ -63,6 +63,8 @@ def _end_without_result(session: Session, job: Job) -> None:
         datasets.give_up(session, job, actor=PUBLISHER)
     elif job.kind is JobKind.VALIDATE:
         registration.end_without_result(session, job, actor=PUBLISHER)
+    elif job.kind is JobKind.SHADOW:
+        _estimate_if_last(session, job)
 
 
 def _finish_ingest(_session: Session, job: Job) -> None:
@@ -123,6 +125,30 @@ def _finish_reference(session: Session, job: Job) -> None:
     jobs.wake_waiting(session, job)
 
 
+def _finish_shadow(session: Session, job: Job) -> None:
+    """Add the network to its pool, unless one of its rows was deleted while it trained."""
+    if shadows.is_unwanted(session, job):
+        job.fail("the model was retired while it trained", actor=PUBLISHER)
+    elif shadows.holds_deleted(session, job):
+        jobs.start_over(session, job, "rows were deleted while it trained")
+    else:
+        shadows.add(session, job)
+        job.finish(None, actor=PUBLISHER)
+    _estimate_if_last(session, job)
+
+
+def _estimate_if_last(session: Session, job: Job) -> None:
+    version, share = shadows.version_of(session, job), job.parameters["share"]
+    shadows.estimate_if_complete(session, version, share, actor=PUBLISHER)
+
+
+def _finish_estimate(session: Session, job: Job) -> None:
+    if shadows.keep_estimate(session, job, actor=PUBLISHER):
+        job.finish(None, actor=PUBLISHER)
+    else:
+        jobs.start_over(session, job, "the pool has changed meanwhile")
+
+
 def _finish_unlearning(session: Session, job: Job) -> None:
     """Judge the figures by the job's own policy, then publish, ask, or go on to the next rung."""
     judgement, decision = decide(job)
@@ -162,7 +188,9 @@ def publish(session: Session, job: Job, judgement: Judgement, decision: Decision
     parent = session.get_one(ModelVersion, job.version_id)
     if not registry.is_aliased(session, parent):
         return _give_way(session, job, judgement, decision, actor=actor)
-    version = registry.add_version(session, parent.model_id, _new_version(job, parent, decision), actor=actor)
+    version = registry.add_version(
+        session, parent.model_id, _new_version(session, job, parent, decision), actor=actor
+    )
     registry.replace_everywhere(
         session, old=parent, new=version, actor=actor, reason=f"unlearned by job {job.id}"
     )
@@ -183,7 +211,7 @@ def _give_way(session: Session, job: Job, judgement: Judgement, decision: Decisi
     return report
 
 
-def _new_version(job: Job, parent: ModelVersion, decision: Decision) -> NewVersion:
+def _new_version(session: Session, job: Job, parent: ModelVersion, decision: Decision) -> NewVersion:
     outcome = job.outcome or {}
     is_reference = decision.network == "reference"
     weights = outcome["spec"]["reference"] if is_reference else outcome["unlearned"]["weights"]
@@ -199,7 +227,10 @@ def _new_version(job: Job, parent: ModelVersion, decision: Decision) -> NewVersi
         architecture=parent.architecture,
         recipe=parent.recipe,
         weights=weights,
-        figures={"accuracy": outcome["figures"]["accuracy"][decision.network]},
+        figures={
+            "accuracy": outcome["figures"]["accuracy"][decision.network],
+            **memorisation.carried_over(session, job, parent, weights),
+        },
     )
 
 
@@ -221,6 +252,8 @@ _FINISH: Mapping[JobKind, Callable[[Session, Job], None]] = {
     JobKind.VALIDATE: _finish_validation,
     JobKind.TRAIN: _finish_training,
     JobKind.REFERENCE: _finish_reference,
+    JobKind.SHADOW: _finish_shadow,
+    JobKind.ESTIMATE: _finish_estimate,
     JobKind.UNLEARN: _finish_unlearning,
     JobKind.COMPARE: _finish_comparison,
     JobKind.PROBE: _finish_probe,

@@ -21,7 +21,15 @@ from app.tables.deletions import (
 )
 from app.tables.events import OutboxMessage, WebhookDelivery, WebhookEndpoint
 from app.tables.jobs import Artefact, Job, JobKind, JobProgress, JobState
-from app.tables.registry import Alias, Model, ModelVersion, PolicyVersion, ReferenceNetwork, VersionState
+from app.tables.registry import (
+    Alias,
+    Model,
+    ModelVersion,
+    PolicyVersion,
+    ReferenceNetwork,
+    ShadowNetwork,
+    VersionState,
+)
 from app.tables.reports import Attestation, Report
 
 __all__ = [
@@ -51,6 +59,7 @@ __all__ = [
     "RequestState",
     "RowBits",
     "Sample",
+    "ShadowNetwork",
     "Target",
     "TargetState",
     "TombstonedRows",

@@ -21,7 +21,8 @@ class JobKind(StrEnum):
     TRAIN = "train"
     UNLEARN = "unlearn"
     REFERENCE = "reference"
-    SHADOW = "shadow"
+    SHADOW = "shadow"  # trained on a random share of a version's rows, to see what each row changes
+    ESTIMATE = "estimate"  # of memorisation, from a version's shadows
     AUDIT = "audit"
     COMPARE = "compare"
     PROBE = "probe"  # what forgetting would take, before anything is deleted

@@ -1,4 +1,4 @@
-"""Models, their versions, the aliases that name one of them, their policies, and retrained references."""
+"""Models, their versions, the aliases that name one of them, their policies; references and shadows."""
 
 from __future__ import annotations
 
@@ -129,3 +129,29 @@ class ReferenceNetwork(Base):
     created_at: Mapped[CreatedAt]
 
     __table_args__ = (Index(None, "version_id", "rows_digest", unique=True),)
+
+
+class ShadowNetwork(Base):
+    """Trained by a version's recipe on a random share of its rows: what it says of the others is unlearned.
+
+    A pool is all of a version's shadows of one share, each with a number. Those trained on a row that was
+    deleted since are used for nothing (`app.registry.shadows`).
+    """
+
+    __tablename__ = "shadow_networks"
+
+    id: Mapped[Id]
+    version_id: Mapped[uuid.UUID] = mapped_column(ForeignKey("model_versions.id"))
+    share: Mapped[float]
+    number: Mapped[int]
+    rows_digest: Mapped[str] = mapped_column(ForeignKey("row_sets.digest"))  # what it was trained on
+    candidates_digest: Mapped[str] = mapped_column(ForeignKey("row_sets.digest"))  # what that was drawn from
+    correct_digest: Mapped[str] = mapped_column(
+        ForeignKey("row_sets.digest")
+    )  # those that it classifies right
+    job_id: Mapped[uuid.UUID] = mapped_column(ForeignKey("jobs.id"))
+    weights: Mapped[str]
+    figures: Mapped[Json]
+    created_at: Mapped[CreatedAt]
+
+    __table_args__ = (Index(None, "version_id", "share", "number", unique=True),)

@@ -51,9 +51,10 @@ def _woken(session: Session) -> list[str]:
 
 
 def test_a_queued_job_wakes_a_worker(world: World, job: Job) -> None:
-    """The message holds the job's ID and queue, and nothing else."""
+    """The message holds the job's ID, its queue and whether it may wait, and nothing else."""
     (message,) = world.session.scalars(select(OutboxMessage))
-    assert (message.topic, message.payload) == (events.WAKE, {"job_id": str(job.id), "queue": "jobs"})
+    expected = {"job_id": str(job.id), "queue": "jobs", "urgent": True}
+    assert (message.topic, message.payload) == (events.WAKE, expected)
     assert world.changes(job.id) == [("test", "queued", None)]
 
 
@@ -364,6 +365,17 @@ def test_a_forgotten_job_wakes_a_worker_again(world: World, job: Job) -> None:
     assert service.wake_forgotten(world.session, after_seconds=20, limit=10) == 1
     assert service.wake_forgotten(world.session, after_seconds=20, limit=10) == 0
     assert _woken(world.session) == [str(job.id)] * 2
+
+
+@pytest.mark.parametrize("kind", [JobKind.SHADOW, JobKind.ESTIMATE])
+def test_what_may_wait_is_not_woken_again_so_soon(world: World, kind: JobKind) -> None:
+    """Hundreds of them may be queued for hours; the broker is spared their messages."""
+    job = service.queue(world.session, Job(kind=kind, parameters={}, seed=0, created_by="test"))
+    assert world.session.scalars(select(OutboxMessage)).one().payload["urgent"] is False
+    world.age(job, 590)
+    assert service.wake_forgotten(world.session, after_seconds=20, limit=10) == 0
+    world.age(job, 610)
+    assert service.wake_forgotten(world.session, after_seconds=20, limit=10) == 1
 
 
 def test_a_delayed_job_wakes_a_worker_when_its_pause_is_over(world: World) -> None:

@@ -16,15 +16,18 @@ from models_store.blobs import BlobStore
 from models_store.checkpoints import pack, unpack
 from models_store.rows import RowSet
 from workers import pipeline
-from workers.data.loading import content_hashes
+from workers.data.batches import Rows
+from workers.data.loading import content_hashes, load
 from workers.data.reader import DataChanged, DataMissing
 from workers.data.registry import open_reader
 from workers.data.roles import draw_roles
 from workers.data.scan import scan
 from workers.methods.registry import METHODS
 from workers.monitor import Cancelled, Silent
+from workers.nets.factory import build
 from workers.spec import DataSpec, Environment, TrainOutcome, TrainSpec, Unlearned, UnlearnSpec, Version
 from workers.training.confidence import scores
+from workers.training.evaluate import evaluate
 
 ARCHITECTURE = BuiltIn(width=0.5)
 RECIPE = TrainingRecipe(epochs=6, precision="fp32")
@@ -164,6 +167,43 @@ def test_changed_data_do_not_train(training: TrainSpec, store: BlobStore) -> Non
     changed = replace(training.data, manifest=store.put(b"".join(hashes)))
     with pytest.raises(DataChanged, match=f"^1 rows .*rows {next(iter(training.train))}"):
         pipeline.train(replace(training, data=changed), store, Silent())
+
+
+def _shadowing(training: TrainSpec) -> TrainSpec:
+    """A short training on every other row."""
+    rows = list(training.train)[::2]
+    return replace(training, train=RowSet.of(rows), recipe=replace(RECIPE, epochs=2))
+
+
+def test_a_shadow_is_tried_on_the_rows_it_has_not_seen_too(training: TrainSpec, store: BlobStore) -> None:
+    """What its stored weights, loaded again, classify as labelled is what was found."""
+    spec = _shadowing(training)
+    found = pipeline.shadow(spec, training.train, store, Silent())
+    network = build(ARCHITECTURE, 10, (8, 8, 1), torch.Generator())
+    network.load(*unpack(store.get(found.weights)))
+    reader = open_reader("sklearn_digits", "", {})
+    rows = Rows.of(*load(reader, training.train, (8, 8, 1)))
+    right = evaluate(network, rows).argmax(1) == rows.labels
+    assert list(found.correct) == [row for row, hit in zip(training.train, right, strict=True) if hit]
+    inside = found.correct & spec.train
+    assert found.figures["accuracy"] == {
+        "inside": {"correct": len(inside), "n": len(spec.train)},
+        "outside": {"correct": len(found.correct - inside), "n": len(training.train - spec.train)},
+    }
+
+
+def test_a_killed_shadow_resumes_to_the_same_network(
+    training: TrainSpec, store: BlobStore, stops_after: Any
+) -> None:
+    """Its weights and what it classifies right are those of one that was not disturbed."""
+    spec = _shadowing(training)
+    whole = pipeline.shadow(spec, training.train, store, Silent())
+    monitor = stops_after(15)
+    with pytest.raises(Cancelled):
+        pipeline.shadow(spec, training.train, store, monitor)
+    assert monitor.checkpoint is not None
+    resumed = pipeline.shadow(spec, training.train, store, Silent(monitor.checkpoint))
+    assert (resumed.weights, resumed.correct) == (whole.weights, whole.correct)
 
 
 ONE_STEP: dict[str, dict[str, Any]] = {

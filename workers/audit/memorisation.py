@@ -6,19 +6,17 @@ rows S and a row i of them
     mem(A, S, i) = P[h(x_i) = y_i | h from A(S)] - P[h(x_i) = y_i | h from A(S without i)]
 
 and estimate it from networks trained on random subsets of S. Rows of high memorisation (mislabelled, atypical
-ones) are those whose deletion changes a network, so methods of unlearning are compared on tiers of them.
+ones) are those whose deletion changes a network, so methods of unlearning are compared on tiers of them
+(`app.registry.tiers`).
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, get_args
 
 import numpy as np
 
 from workers.audit.outputs import BoolArray, FloatArray, IntArray
-
-Tier = Literal["high", "mid", "low"]
 
 
 @dataclass(frozen=True)
@@ -83,37 +81,3 @@ def memorisation(included: BoolArray, correct: BoolArray) -> Memorisation:
         scores = (correct & included).sum(axis=0) / inside - (correct & ~included).sum(axis=0) / outside
         errors = np.sqrt(0.25 / inside + 0.25 / outside)
     return Memorisation(scores, np.where(np.isnan(scores), np.nan, errors))
-
-
-def tier(scores: FloatArray, size: int, which: Tier, *, centre: float | None = None) -> IntArray:
-    """The rows that are memorised most, least, or middlingly: tiers of one size that share no row.
-
-    Rows of equal scores are taken in the order of their places. Estimates from few networks have many equal
-    scores; if rows are sorted by class, shuffle them before.
-
-    Args:
-        scores: float64 [n]: any score that grows with memorisation. A row whose score is NaN is in no tier.
-        size: How many rows each tier has.
-        which: "high" for the largest scores, "low" for the smallest, "mid" for those nearest to the centre.
-        centre: Where the middle is: 0.5 for estimates of mem(A, S, i); None: the scores' median, for scores
-            on a scale of their own.
-
-    Returns:
-        Places, int64 [size], ascending.
-
-    Raises:
-        ValueError: The tiers would share rows, or be empty.
-    """
-    if size < 1:
-        raise ValueError("a tier has at least one row")
-    known = np.flatnonzero(~np.isnan(scores))
-    if 3 * size > len(known):
-        raise ValueError(f"three tiers of {size} rows are more than the {len(known)} rows with a score")
-    values = scores[known]
-    middle = float(np.median(values)) if centre is None else centre
-    order = {"high": -values, "mid": np.abs(values - middle), "low": values}
-    tiers = {name: known[np.argsort(order[name], kind="stable")[:size]] for name in get_args(Tier)}
-    for end in ("high", "low"):  # these two share rows only where the middle does, too
-        if shared := len(np.intersect1d(tiers[end], tiers["mid"])):
-            raise ValueError(f"tiers of {size} rows overlap: {shared} rows would be in both {end} and mid")
-    return np.sort(tiers[which])

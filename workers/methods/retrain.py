@@ -5,11 +5,18 @@ from __future__ import annotations
 from app.jobs.params import Retrain
 from workers.data.seeds import generator
 from workers.methods.run import Run
+from workers.training.confidence import Confidence
 from workers.training.loop import Trace
 from workers.training.train import fit
 
 
 def retrain(run: Run, parameters: Retrain) -> Trace:  # noqa: ARG001 - a method without parameters
-    """Forget everything and learn R by the recipe: exact unlearning, by definition."""
+    """Forget everything and learn R by the recipe: exact unlearning, by definition.
+
+    Leaves behind each row's mean confidence, as every training does.
+    """
     run.network.start_afresh(generator(run.seed, "initialise"))
-    return fit(run.network, run.retain, run.recipe, run.seed, run.monitor)
+    confidence = Confidence(len(run.retain), run.retain.device)
+    trace = fit(run.network, run.retain, run.recipe, run.seed, run.monitor, confidence=confidence)
+    run.kept["confidence"] = {"confidence": confidence.sums / run.recipe.epochs}
+    return trace

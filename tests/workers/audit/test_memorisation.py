@@ -8,10 +8,7 @@ from scipy.stats import mannwhitneyu
 from sklearn.datasets import load_digits
 from sklearn.linear_model import LogisticRegression
 
-from workers.audit.memorisation import Tier, memorisation, subset, tier
-from workers.audit.outputs import FloatArray
-
-_TIERS: tuple[Tier, ...] = ("high", "mid", "low")
+from workers.audit.memorisation import memorisation, subset
 
 
 def test_a_score_is_accuracy_inside_minus_outside() -> None:
@@ -103,58 +100,3 @@ def test_a_subset_leaves_rows_on_both_sides(count: int, ratio: float) -> None:
     """Otherwise nothing could be compared."""
     with pytest.raises(ValueError, match="no row"):
         subset(count, ratio, seed=0)
-
-
-def test_tiers_are_the_ends_and_the_middle() -> None:
-    """Worked by hand: by default the middle is the median, given as 0.5 it lies elsewhere."""
-    scores = np.array([0.9, 0.0, 0.1, 0.2, 0.45, 0.05, 0.8, 0.6])
-    assert {which: tier(scores, 2, which).tolist() for which in _TIERS} == {
-        "high": [0, 6],
-        "mid": [3, 4],  # the median is 0.325
-        "low": [1, 5],
-    }
-    assert tier(scores, 2, "mid", centre=0.5).tolist() == [4, 7]
-
-
-def test_equal_scores_are_taken_in_order() -> None:
-    """Of ties the first places are in every tier."""
-    scores = np.array([0.0, 1.0, 0.5, 0.0, 1.0, 0.5, 0.0, 1.0, 0.5])
-    assert [tier(scores, 2, which).tolist() for which in _TIERS] == [[1, 4], [2, 5], [0, 3]]
-
-
-def test_tiers_agree_with_sorting_in_python() -> None:
-    """Random scores with ties and gaps against sorting by (key, place)."""
-    rng = np.random.default_rng(2)
-    scores = rng.integers(0, 200, 300) / 200
-    scores[rng.random(300) < 0.1] = np.nan
-    rows = [place for place in range(300) if scores[place] == scores[place]]
-    keys = {"high": -scores, "mid": abs(scores - 0.5), "low": scores}
-    for which in _TIERS:
-        ranked = sorted((keys[which][place], place) for place in rows)
-        expected = sorted(place for _, place in ranked[:40])
-        assert tier(scores, 40, which, centre=0.5).tolist() == expected
-
-
-def test_rows_without_a_score_are_in_no_tier() -> None:
-    """NaN is neither the largest nor the smallest."""
-    scores = np.array([np.nan, 0.9, 0.5, np.nan, 0.1])
-    assert [tier(scores, 1, which).tolist() for which in _TIERS] == [[1], [2], [4]]
-
-
-@pytest.mark.parametrize("which", _TIERS)
-@pytest.mark.parametrize(
-    ("scores", "size", "centre", "reason"),
-    [
-        (np.linspace(0, 1, 8), 3, None, "more than the 8 rows"),
-        (np.array([0.0, 0.01, 0.02, 0.03, 0.04, 0.9]), 2, 0.5, "both high and mid"),
-        (np.array([0.1, 0.96, 0.97, 0.98, 0.99, 1.0]), 2, 0.5, "both low and mid"),
-        (np.zeros(9), 2, None, "both high and mid"),
-        (np.zeros(9), 0, None, "at least one row"),
-    ],
-)
-def test_tiers_that_would_share_rows_are_refused(
-    scores: FloatArray, size: int, centre: float | None, reason: str, which: Tier
-) -> None:
-    """Whichever is asked for, so that the three of a comparison are made or refused together."""
-    with pytest.raises(ValueError, match=reason):
-        tier(scores, size, which, centre=centre)

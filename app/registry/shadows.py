@@ -1,0 +1,302 @@
+"""Pools of shadows: networks trained by a version's recipe on random shares of its rows.
+
+A pool only ever grows, a job a network, so that what was trained once serves every later question. Shadows
+that were trained on a row which has been deleted since are used for nothing any more: every use leaves them
+out, and `discard` removes them. Those that were not are what they were: random shares of the other rows.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import delete, select
+from sqlalchemy.dialects.postgresql import insert
+from sqlalchemy.orm import Session
+
+from app.datasets import rows as row_sets
+from app.datasets import service as datasets
+from app.errors import Conflict, Fault, Invalid
+from app.events import service as events
+from app.jobs import service as jobs
+from app.registry import service
+from app.registry.schemas import NewShadows, Pool
+from app.tables import Job, JobKind, JobState, Model, ModelVersion, RowBits, ShadowNetwork, VersionState
+from app.tables.jobs import LIVE
+from models_store.rows import RowSet
+
+_USABLE = (VersionState.READY, VersionState.SUPERSEDED)
+_FEWEST = 2  # a network that was trained on a row, and one that was not
+
+
+def remaining(session: Session, version: ModelVersion) -> RowSet:
+    """The version's rows, less those that have been deleted."""
+    return service.rows_of(session, version) - row_sets.tombstoned(session, version.dataset_version_id)
+
+
+def extend(session: Session, model: Model, version: ModelVersion, wanted: NewShadows, *, actor: str) -> int:
+    """Queue a job for each network that the pool lacks; how many.
+
+    Raises:
+        Conflict: the model or the data set was retired, or the version cannot be retrained.
+        Invalid: the share leaves no row to train on, or none to leave out.
+    """
+    service.refuse_retired(model)
+    if version.weights is None or version.recipe is None or version.state not in _USABLE:
+        raise Conflict("Only of a usable version with a training recipe can others like it be trained.")
+    if not datasets.hold_ready(session, version.dataset_version_id):
+        raise Conflict("The data set version that it was trained on is not in force.")
+    _lock(session, version.id)
+    count = len(remaining(session, version))
+    if not 0 < round(wanted.share * count) < count:
+        detail = f"of {count} rows leaves none to train on, or none to leave out"
+        raise Invalid(faults=[Fault(pointer="/share", detail=detail)])
+    discard(session, [version], actor=actor)
+    progress = _progress(session, version).get(wanted.share, _Progress({}, set()))
+    missing = sorted(set(range(wanted.networks)) - progress.done - progress.running)
+    for number in missing:
+        jobs.queue(session, _shadow_job(version, wanted.share, number, actor))
+    if not missing and _estimated(version, wanted.share) != pool_name(
+        networks(session, version, wanted.share)
+    ):
+        estimate_if_complete(session, version, wanted.share, actor=actor)
+    return len(missing)
+
+
+def _shadow_job(version: ModelVersion, share: float, number: int, actor: str) -> Job:
+    return Job(
+        kind=JobKind.SHADOW,
+        model_id=version.model_id,
+        version_id=version.id,
+        dataset_version_id=version.dataset_version_id,
+        parameters={
+            "architecture": version.architecture,
+            "recipe": version.recipe,
+            "share": share,
+            "number": number,
+        },
+        seed=jobs.seed_of(version.weights or "", "shadow", str(share), str(number)),
+        created_by=actor,
+    )
+
+
+@dataclass(frozen=True)
+class Shadow:
+    """One network of a pool, with its sets of rows."""
+
+    kept: ShadowNetwork
+    rows: RowSet  # what it was trained on
+    candidates: RowSet  # what that was drawn from
+    correct: RowSet  # those of the candidates that it classifies right
+
+
+def networks(session: Session, version: ModelVersion, share: float) -> list[ShadowNetwork]:
+    """The networks of a pool that hold no deleted row, in the order of their numbers."""
+    return [kept for kept in _undeleted(session, version) if kept.share == share]
+
+
+def opened(session: Session, kept: ShadowNetwork) -> Shadow:
+    """The network with its sets of rows."""
+    digests = (kept.rows_digest, kept.candidates_digest, kept.correct_digest)
+    return Shadow(kept, *(row_sets.read(session, digest) for digest in digests))
+
+
+def _undeleted(session: Session, version: ModelVersion) -> list[ShadowNetwork]:
+    deleted = row_sets.tombstoned(session, version.dataset_version_id)
+    found = _with_bits(session, version.id)
+    return [kept for kept, bits in found if not len(RowSet(bits) & deleted)]
+
+
+def _with_bits(session: Session, version_id: uuid.UUID) -> Sequence[tuple[ShadowNetwork, bytes]]:
+    query = select(ShadowNetwork, RowBits.bits).join(RowBits, RowBits.digest == ShadowNetwork.rows_digest)
+    query = query.where(ShadowNetwork.version_id == version_id)
+    return [(kept, bits) for kept, bits in session.execute(query.order_by(ShadowNetwork.number))]
+
+
+def discard(session: Session, versions: Sequence[ModelVersion], *, actor: str) -> int:
+    """Forget the shadows of these versions that were trained on a row deleted since; how many."""
+    total = 0
+    for version in versions:
+        kept = {shadow.id for shadow in _undeleted(session, version)}
+        stale = [shadow.id for shadow, _ in _with_bits(session, version.id) if shadow.id not in kept]
+        if stale:
+            session.execute(delete(ShadowNetwork).where(ShadowNetwork.id.in_(stale)))
+            _record(session, version, "shadows discarded", actor=actor, networks=len(stale))
+        total += len(stale)
+    return total
+
+
+def discard_everywhere(session: Session, *, actor: str) -> int:
+    """The same for every version that has shadows."""
+    having = select(ShadowNetwork.version_id).distinct()
+    return discard(
+        session, session.scalars(select(ModelVersion).where(ModelVersion.id.in_(having))).all(), actor=actor
+    )
+
+
+# --- where a pool stands ------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Progress:
+    """Of one pool: the newest job of each number, and the numbers whose networks can be used."""
+
+    states: Mapping[int, JobState]
+    done: set[int]
+
+    @property
+    def running(self) -> set[int]:
+        return {number for number, state in self.states.items() if state in LIVE} - self.done
+
+    @property
+    def failed(self) -> set[int]:
+        ends = (JobState.FAILED, JobState.CANCELLED)
+        return {number for number, state in self.states.items() if state in ends} - self.done
+
+
+def _progress(session: Session, version: ModelVersion) -> dict[float, _Progress]:
+    """Of each of the version's pools, by its share."""
+    query = select(Job.parameters, Job.state).where(Job.kind == JobKind.SHADOW, Job.version_id == version.id)
+    states: dict[float, dict[int, JobState]] = {}
+    for parameters, state in session.execute(query.order_by(Job.ordinal)):
+        states.setdefault(parameters["share"], {})[parameters["number"]] = state
+    done: dict[float, set[int]] = {}
+    for kept in _undeleted(session, version):
+        done.setdefault(kept.share, set()).add(kept.number)
+    return {share: _Progress(numbers, done.get(share, set())) for share, numbers in sorted(states.items())}
+
+
+def pools(session: Session, version: ModelVersion) -> list[Pool]:
+    """The version's pools, as the API shows them."""
+    return [
+        Pool(
+            share=share,
+            asked=max(progress.states) + 1,
+            done=len(progress.done),
+            running=len(progress.running),
+            failed=len(progress.failed),
+            discarded=len(progress.states.keys() - progress.done - progress.running - progress.failed),
+            estimating=_is_estimating(session, version, share),
+        )
+        for share, progress in _progress(session, version).items()
+    ]
+
+
+# --- what follows from a job's end --------------------------------------------------------------------
+
+
+def is_unwanted(session: Session, job: Job) -> bool:
+    """Whether the model was retired while the job ran."""
+    return session.get_one(Model, job.model_id, populate_existing=True).retired_at is not None
+
+
+def holds_deleted(session: Session, job: Job) -> bool:
+    """Whether one of the rows that a shadow job trained on was deleted while it ran."""
+    version = version_of(session, job)
+    if job.rows_digest is None:
+        raise ValueError("a shadow job that has ended names its rows")
+    deleted = row_sets.tombstoned(session, version.dataset_version_id)
+    return len(row_sets.read(session, job.rows_digest) & deleted) > 0
+
+
+def add(session: Session, job: Job) -> None:
+    """Keep the result of a shadow job."""
+    outcome = job.outcome or {}
+    kept = {
+        "id": uuid.uuid4(),
+        "version_id": job.version_id,
+        "share": job.parameters["share"],
+        "number": job.parameters["number"],
+        "rows_digest": job.rows_digest,
+        "candidates_digest": outcome["candidates"],
+        "correct_digest": outcome["correct"],
+        "job_id": job.id,
+        "weights": outcome["weights"],
+        "figures": outcome["figures"],
+    }
+    session.execute(insert(ShadowNetwork).values(kept).on_conflict_do_nothing())
+
+
+def estimate_if_complete(session: Session, version: ModelVersion, share: float, *, actor: str) -> Job | None:
+    """Queue an estimate from all there is, if no more is to come and none is on its way.
+
+    The version is locked: of two last jobs that end at once, the second one sees that both are over. An
+    estimate that is on its way looks at the pool again before it is kept.
+    """
+    _lock(session, version.id)
+    session.flush()
+    progress = _progress(session, version).get(share)
+    retired = session.get_one(Model, version.model_id).retired_at is not None
+    if retired or progress is None or progress.running or len(progress.done) < _FEWEST:
+        return None
+    if _is_estimating(session, version, share):
+        return None
+    job = Job(
+        kind=JobKind.ESTIMATE,
+        model_id=version.model_id,
+        version_id=version.id,
+        dataset_version_id=version.dataset_version_id,
+        parameters={"share": share},
+        seed=0,
+        created_by=actor,
+    )
+    return jobs.queue(session, job)
+
+
+def keep_estimate(session: Session, job: Job, *, actor: str) -> bool:
+    """Store an estimate with its version; False if the pool has changed since and nothing more will come."""
+    version, share = version_of(session, job), job.parameters["share"]
+    _lock(session, version.id)
+    session.refresh(version)
+    found = dict((job.outcome or {})["estimate"])
+    if found["pool"] != pool_name(networks(session, version, share)):
+        progress = _progress(session, version).get(share)
+        if progress is None or not progress.running:
+            return False
+    figures = dict(version.figures)
+    version.figures = {**figures, "memorisation": {**figures.get("memorisation", {}), "estimate": found}}
+    _record(session, version, "memorisation estimated", actor=actor, networks=found["networks"])
+    return True
+
+
+def pool_name(kept: Sequence[ShadowNetwork]) -> str:
+    """A name for just these networks: by it an estimate says what it comes from."""
+    return hashlib.sha256("\n".join(sorted(str(each.id) for each in kept)).encode()).hexdigest()
+
+
+def _estimated(version: ModelVersion, share: float) -> str | None:
+    """The name of the networks that the version's estimate comes from, if it is of this share."""
+    found: Mapping[str, Any] = version.figures.get("memorisation", {}).get("estimate", {})
+    return found["pool"] if found.get("share") == share else None
+
+
+def _is_estimating(session: Session, version: ModelVersion, share: float) -> bool:
+    query = select(Job.parameters).where(
+        Job.kind == JobKind.ESTIMATE, Job.version_id == version.id, Job.state.in_(LIVE)
+    )
+    return any(parameters["share"] == share for parameters in session.scalars(query))
+
+
+def version_of(session: Session, job: Job) -> ModelVersion:
+    """The version whose pool a job is for."""
+    return session.get_one(ModelVersion, job.version_id)
+
+
+def _lock(session: Session, version_id: uuid.UUID) -> None:
+    # A weaker lock than FOR UPDATE, which would keep others from inserting rows that refer to the version.
+    query = select(ModelVersion.id).where(ModelVersion.id == version_id).with_for_update(key_share=True)
+    session.scalars(query).one()
+
+
+def _record(session: Session, version: ModelVersion, action: str, *, actor: str, networks: int) -> None:
+    events.record(
+        session,
+        actor=actor,
+        action=action,
+        entity="ModelVersion",
+        entity_id=version.id,
+        networks=networks,
+    )
