@@ -35,6 +35,8 @@ _ROWS = RECIPE.batch_size  # a pass is one over so many rows; fewer cost less
 _READING = 1200 / _ROWS / 3  # a reading is forward passes alone over 1,200 rows
 _FULL_PRECISION = 2  # the mask is computed in it, at about twice the cost
 
+_PUBLISHED = {"ceiling": "none", "keeps": "rest", "ascent": "gradient"}
+
 Draw = Callable[[np.random.Generator], dict[str, Any]]
 
 
@@ -58,6 +60,16 @@ def _sharp(draw: np.random.Generator) -> dict[str, Any]:
         "adaptive": adaptive,
         "rho": rho,
         "mask_fraction": _one_of(draw, [0.05, 0.1, 0.3, 0.5]),
+        "forget_batch_size": _one_of(draw, [16, 32, 64]),
+    }
+
+
+def _bounded(draw: np.random.Generator) -> dict[str, Any]:
+    return {
+        "learning_rate": _log(draw, 1e-2, 5e-2),
+        "alpha": _between(draw, 0.4, 0.8),
+        "rho": _one_of(draw, [0.0, 0.1, 0.2, 0.5]),
+        "mask_fraction": _one_of(draw, [0.1, 0.3, 0.5]),
         "forget_batch_size": _one_of(draw, [16, 32, 64]),
     }
 
@@ -94,7 +106,17 @@ ENTRIES: Mapping[str, Entry] = {
     "neggrad": Entry(
         "neggrad",
         lambda d: {"learning_rate": _log(d, 3e-3, 5e-2), "alpha": _between(d, 0.5, 0.95)},
-        {},
+        {"ceiling": "none"},
+        _two,
+    ),
+    "neggrad_bounded": Entry(
+        "neggrad",
+        lambda d: {
+            "learning_rate": _log(d, 1e-2, 5e-2),
+            "alpha": _between(d, 0.4, 0.8),
+            "forget_batch_size": _one_of(d, [16, 32, 64]),
+        },
+        {"ceiling": "unseen"},
         _two,
     ),
     "neggrad_sam": Entry(
@@ -104,7 +126,7 @@ ENTRIES: Mapping[str, Entry] = {
             "alpha": _between(d, 0.5, 0.95),
             "objective": {"name": "sam", "rho": _one_of(d, [0.05, 0.1])},
         },
-        {"sharpness_on": "retain"},
+        {"sharpness_on": "retain", "ceiling": "none"},
         lambda p: 2 + p.forget_batch_size / _ROWS,
     ),
     "random_label": Entry(
@@ -135,9 +157,18 @@ ENTRIES: Mapping[str, Entry] = {
         {},
         lambda p: 4 / 3 * (1 + p.rounds * 8 / p.steps),
     ),
-    "sharp_minmax": Entry("sharp_minmax", _sharp, {}, lambda p: 2 * _two(p), has_mask=True),
+    "sharp_minmax_as_published": Entry(
+        "sharp_minmax", _sharp, _PUBLISHED, lambda p: 2 * _two(p), has_mask=True
+    ),
     "sharp_minmax_as_released": Entry(
-        "sharp_minmax", _sharp, {"as_released": True}, lambda p: 2 * _two(p), has_mask=True
+        "sharp_minmax", _sharp, {**_PUBLISHED, "as_released": True}, lambda p: 2 * _two(p), has_mask=True
+    ),
+    "sharp_minmax": Entry(
+        "sharp_minmax",
+        _bounded,
+        {"ceiling": "unseen", "keeps": "all", "ascent": "momentum", "adaptive": True},
+        _two,
+        has_mask=True,
     ),
 }
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from torch import Tensor
 
 from app.jobs.params import NegGrad
+from workers.methods.ceilings import loss_ceilings
 from workers.methods.run import Moves, Run, budget, optimiser, take_steps
 from workers.training import multi_tensor
 from workers.training.gradients import Forward
@@ -22,12 +23,18 @@ def neggrad(run: Run, parameters: NegGrad) -> Trace:
     model = run.model(parameters.precision)
     retain = run.retain_batches(parameters.retain_batch_size)
     forget = run.forget_batches(parameters.forget_batch_size)
+    ceilings = loss_ceilings(run, parameters.ceiling)
     descent = optimiser(parameters, model)
 
     def update(step: int, rate: float, tally: Tally) -> None:
         keeping = cross_entropy(retain.at(step), tally, "retain", scale=parameters.alpha)
         forgetting = cross_entropy(
-            forget.at(step), tally, "forget", moves_statistics=False, scale=parameters.alpha - 1
+            forget.at(step),
+            tally,
+            "forget",
+            moves_statistics=False,
+            scale=parameters.alpha - 1,
+            below=ceilings[forget.places(step)],
         )
 
         def both(forward: Forward) -> Tensor:

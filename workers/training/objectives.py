@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor
 from torch.nn import functional
 
@@ -13,16 +14,27 @@ from workers.training.tally import Tally
 
 
 def cross_entropy(
-    batch: Rows, tally: Tally, name: str, *, moves_statistics: bool = True, scale: float = 1.0
+    batch: Rows,
+    tally: Tally,
+    name: str,
+    *,
+    moves_statistics: bool = True,
+    scale: float = 1.0,
+    below: Tensor | None = None,
 ) -> Loss:
-    """scale * mean cross-entropy of a batch; its first pass is counted in the tally under `name`."""
+    """scale * mean cross-entropy of a batch; its first pass is counted in the tally under `name`.
+
+    `below`: float [B]; a row whose cross-entropy is not below its own bound adds 0 to the mean.
+    """
 
     def loss(forward: Forward) -> Tensor:
         logits = forward(batch.images, moves_statistics=moves_statistics)
-        value = functional.cross_entropy(logits, batch.labels)
+        losses = functional.cross_entropy(logits, batch.labels, reduction="none")
         if forward.first:
-            tally.add(name, logits, batch.labels, value)
-        return scale * value
+            tally.add(name, logits, batch.labels, losses.mean())
+        if below is not None:
+            losses = torch.where(losses < below, losses, 0.0)
+        return scale * losses.mean()
 
     return loss
 

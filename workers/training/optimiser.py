@@ -19,6 +19,10 @@ class Optimiser(Protocol):
     def state(self) -> list[Tensor]:
         """Every tensor that the next step depends on, in an order that does not change."""
 
+    @property
+    def momentum(self) -> list[Tensor]:
+        """The direction of the gradients so far, one tensor a weight: zeros before the first step."""
+
     def step(self, gradients: list[Tensor], learning_rate: float) -> None:
         """Move the weights along `gradients`, one tensor a weight, which are left as they are."""
 
@@ -42,9 +46,9 @@ class Sgd:
         mask: list[Tensor] | None = None,
         clip_norm: float | None = None,
     ) -> None:
-        self.velocity = [torch.zeros_like(weight) for weight in weights]
+        self.momentum = [torch.zeros_like(weight) for weight in weights]
         self._weights = weights
-        self._momentum = momentum
+        self._decay = momentum
         self._weight_decay = weight_decay
         self._nesterov = nesterov
         self._mask = mask
@@ -52,7 +56,7 @@ class Sgd:
 
     @property
     def state(self) -> list[Tensor]:
-        return self.velocity
+        return self.momentum
 
     @torch.no_grad()
     def step(self, gradients: list[Tensor], learning_rate: float) -> None:
@@ -60,12 +64,12 @@ class Sgd:
         direction = multi_tensor.add(gradients, self._weights, self._weight_decay)
         if self._mask is not None:
             multi_tensor.multiply_(direction, self._mask)
-        multi_tensor.multiply_(self.velocity, self._momentum)
-        multi_tensor.add_(self.velocity, direction)
+        multi_tensor.multiply_(self.momentum, self._decay)
+        multi_tensor.add_(self.momentum, direction)
         if self._nesterov:
-            multi_tensor.add_(direction, self.velocity, self._momentum)
+            multi_tensor.add_(direction, self.momentum, self._decay)
         else:
-            direction = self.velocity
+            direction = self.momentum
         multi_tensor.add_(self._weights, direction, -learning_rate)
 
 
@@ -87,7 +91,7 @@ class AdamW:
         mask: list[Tensor] | None = None,
         clip_norm: float | None = None,
     ) -> None:
-        self._mean = [torch.zeros_like(weight) for weight in weights]
+        self.momentum = [torch.zeros_like(weight) for weight in weights]
         self._square = [torch.zeros_like(weight) for weight in weights]
         self._steps = torch.zeros((), dtype=torch.int64)  # on the host: nothing waits for the device
         self._weights = weights
@@ -98,7 +102,7 @@ class AdamW:
 
     @property
     def state(self) -> list[Tensor]:
-        return [*self._mean, *self._square, self._steps]
+        return [*self.momentum, *self._square, self._steps]
 
     @torch.no_grad()
     def step(self, gradients: list[Tensor], learning_rate: float) -> None:
@@ -108,13 +112,13 @@ class AdamW:
         self._steps += 1
         first, second = self._decays
         taken = int(self._steps)
-        multi_tensor.interpolate_(self._mean, gradients, 1 - first)
+        multi_tensor.interpolate_(self.momentum, gradients, 1 - first)
         multi_tensor.interpolate_(self._square, multi_tensor.multiply(gradients, gradients), 1 - second)
         self._decay(learning_rate)
         lengths = multi_tensor.square_root(self._square, 1 - second**taken)
         multi_tensor.add_(lengths, [torch.full_like(length, _EPSILON) for length in lengths])
         multi_tensor.add_(
-            self._weights, multi_tensor.divide(self._mean, lengths), -learning_rate / (1 - first**taken)
+            self._weights, multi_tensor.divide(self.momentum, lengths), -learning_rate / (1 - first**taken)
         )
 
     def _decay(self, learning_rate: float) -> None:

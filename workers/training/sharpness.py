@@ -40,6 +40,20 @@ def ascent(weights: list[Tensor], gradients: list[Tensor], *, rho: float, adapti
     return multi_tensor.multiply(multi_tensor.multiply(scaled, magnitudes), rho / (length + _TINY))
 
 
+def momentum_gradient(
+    model: Differentiable, loss: Loss, sharpness: Sharpness, momentum: list[Tensor]
+) -> list[Tensor]:
+    """The gradient at w + s * lambda * eps, eps being the ascent along the momentum instead of a gradient.
+
+    One forward/backward pass, the batch's first (Becker et al. 2024, Momentum-SAM, for minimising). For small
+    eps it is the rule of `Sharpness` to first order, whatever the weight: g + s * lambda * (g_eps - g) and
+    the gradient at w + s * lambda * eps are both g + s * lambda * H eps.
+    """
+    shift = ascent(model.weights, momentum, rho=sharpness.rho, adaptive=sharpness.adaptive)
+    multi_tensor.multiply_(shift, sharpness.weight)
+    return model.gradient(loss, shift, first=True)
+
+
 def sharp_gradient(
     model: Differentiable,
     loss: Loss,

@@ -138,7 +138,7 @@ METHODS: Mapping[str, MethodInfo] = {
         ),
         use="First, where deleted rows are entangled with the others; it costs twice NegGrad+.",
         passes_per_step=4,
-        passes="4 a step, and one pass over F",
+        passes="4 a step, or 2 with the ascent along the momentum, and one pass over F",
         parameter_copies=5,
         source="Tang & Khanna 2026, arXiv 2506.13715, section 4",
     ),

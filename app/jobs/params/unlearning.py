@@ -23,6 +23,14 @@ MaskEnd = Annotated[
     Literal["top", "bottom"],
     Field(description="Mark the weights with the largest forget gradients, or the smallest."),
 ]
+Ceiling = Annotated[
+    Literal["none", "unseen"],
+    Field(
+        description=(
+            "How far the loss of a row of F is raised: without end, or to that of an unseen row of its class."
+        )
+    ),
+]
 Damping = Annotated[
     float,
     Field(gt=0, le=1e6, description="Added to the curvature everywhere; larger is more careful."),
@@ -117,6 +125,7 @@ class NegGrad(Iterative):
     """alpha * CE(retain) - (1 - alpha) * CE(forget) in one step."""
 
     alpha: Alpha = 0.8
+    ceiling: Ceiling = "none"
     forget_batch_size: ForgetBatch = 64
     objective: ObjectiveOf = field(default_factory=Plain)
     sharpness_on: Annotated[
@@ -245,9 +254,24 @@ class SharpMinMax(Iterative):
     ] = 1.0
     mask_fraction: MaskFraction = 0.1
     mask_end: MaskEnd = "top"
+    keeps: Annotated[
+        Literal["rest", "all"],
+        Field(description="Whether the keeping step moves the other weights alone, or all of them."),
+    ] = "rest"
     perturb: Annotated[
-        Literal["own", "all"], Field(description="Whether the ascent moves a half's own weights or all.")
+        Literal["own", "all"],
+        Field(description="Whether an ascent by the gradient moves a half's own weights or all."),
     ] = "own"
+    ascent: Annotated[
+        Literal["gradient", "momentum"],
+        Field(
+            description=(
+                "What the ascent follows: each batch's own gradient, or the momentum so far, which takes no "
+                "pass of its own and halves the cost of a step."
+            )
+        ),
+    ] = "gradient"
+    ceiling: Ceiling = "none"
     forget_batch_size: ForgetBatch = 16
     freeze_statistics: Annotated[
         bool, Field(description="Leave the running statistics of batch normalisation as they are.")

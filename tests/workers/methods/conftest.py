@@ -10,8 +10,11 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from app.jobs.params import BuiltIn, Steps, TrainingRecipe
+from app.jobs.params import BuiltIn, SklearnDigits, Steps, TrainingRecipe
+from models_store.rows import RowSet
 from workers.data.batches import Rows
+from workers.data.digits import DigitsReader
+from workers.data.loading import load
 from workers.methods.run import Run
 from workers.monitor import Silent
 from workers.nets.factory import build
@@ -52,6 +55,19 @@ def start(trained: Network, mixed: Rows) -> Callable[..., Run]:
         return Run(**(given | changes))
 
     return start
+
+
+@pytest.fixture(scope="session")
+def unseen() -> Rows:
+    """Rightly labelled digits that the network has never seen."""
+    return Rows.of(*load(DigitsReader("", SklearnDigits()), RowSet.of(range(160, 460)), (8, 8, 1)))
+
+
+@pytest.fixture
+def judged(start: Callable[..., Run], unseen: Rows) -> Callable[..., Run]:
+    """A run with unseen rows, and unseen rows of those who label wrongly."""
+    wrong = Rows(unseen.images[:60], (unseen.labels[:60] + 3) % 10)
+    return lambda **changes: start(validation=unseen, kin=wrong, **changes)
 
 
 @pytest.fixture

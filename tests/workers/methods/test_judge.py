@@ -7,11 +7,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from app.jobs.params import GradientAscent, NegGrad, SklearnDigits
-from models_store.rows import RowSet
+from app.jobs.params import GradientAscent, NegGrad
 from workers.data.batches import Rows
-from workers.data.digits import DigitsReader
-from workers.data.loading import load
 from workers.methods.gradient_ascent import gradient_ascent
 from workers.methods.judge import Judge, class_matched_accuracy
 from workers.methods.neggrad import neggrad
@@ -19,19 +16,6 @@ from workers.methods.run import Run
 from workers.monitor import Cancelled, Silent
 from workers.training.evaluate import accuracy
 from workers.training.loop import Diverged, Reading
-
-
-@pytest.fixture(scope="module")
-def unseen() -> Rows:
-    """Rightly labelled digits that the network has never seen."""
-    return Rows.of(*load(DigitsReader("", SklearnDigits()), RowSet.of(range(160, 460)), (8, 8, 1)))
-
-
-@pytest.fixture
-def judged(start: Callable[..., Run], unseen: Rows) -> Callable[..., Run]:
-    """A run with unseen rows, and unseen rows of those who label wrongly."""
-    wrong = Rows(unseen.images[:60], (unseen.labels[:60] + 3) % 10)
-    return lambda **changes: start(validation=unseen, kin=wrong, **changes)
 
 
 def _weights(run: Run) -> list[Tensor]:

@@ -25,6 +25,10 @@ SWITCHES = [
     for perturb in ("own", "all")
     for end in ("top", "bottom")
     for weight in (1.0, 0.4)
+] + [
+    {"ascent": "momentum", "adaptive": adaptive, "sharpness_weight": weight}
+    for adaptive in (True, False)
+    for weight in (1.0, 0.4)
 ]
 
 
@@ -34,13 +38,21 @@ def _parameters(**given: Any) -> SharpMinMax:
     )
 
 
-def _half_step(at: Tensor, mask: Tensor, gradient: Gradient, sign: int, p: SharpMinMax) -> Tensor:
+def _half_step(
+    at: Tensor, mask: Tensor, gradient: Gradient, sign: int, p: SharpMinMax, momentum: Tensor
+) -> Tensor:
     """Section 4 on flat vectors: eps, u = g + s lambda (g_hat - g), then the mask over u and decay."""
-    own = gradient(at)
     scale = at.abs() if p.adaptive else torch.ones_like(at)
-    ascent = own * mask if p.perturb == "own" else own
-    shift = p.rho * scale**2 * ascent / ((scale * ascent).norm() + 1e-12)
-    combined = own + sign * p.sharpness_weight * (gradient(at + shift) - own)
+
+    def shift(ascent: Tensor) -> Tensor:
+        return ascent * scale.square() * p.rho / ((scale * ascent).norm() + 1e-12)
+
+    if p.ascent == "momentum":
+        combined = gradient(at + sign * p.sharpness_weight * shift(momentum))
+    else:
+        own = gradient(at)
+        ahead = gradient(at + shift(own * mask if p.perturb == "own" else own))
+        combined = own + sign * p.sharpness_weight * (ahead - own)
     return mask * (combined + p.weight_decay * at)
 
 
@@ -66,9 +78,11 @@ def _brute_force(network: Network, run: Run, gradient: Brute, p: SharpMinMax) ->
         def forgetting(w: Tensor, step: int = step) -> Tensor:
             return -(1 - p.alpha) * gradient(w, forget.at(step))
 
-        keep_velocity = p.momentum * keep_velocity + _half_step(at, 1 - forgets, keeping, +1, p)
+        keep = _half_step(at, 1 - forgets, keeping, +1, p, keep_velocity)
+        keep_velocity = p.momentum * keep_velocity + keep
         at = at - rate * keep_velocity
-        forget_velocity = p.momentum * forget_velocity + _half_step(at, forgets, forgetting, -1, p)
+        lose = _half_step(at, forgets, forgetting, -1, p, forget_velocity)
+        forget_velocity = p.momentum * forget_velocity + lose
         at = at - rate * forget_velocity
     return at
 
@@ -150,9 +164,10 @@ def test_statistics_can_be_frozen(start: Callable[..., Run]) -> None:
         assert torch.equal(mine, theirs)
 
 
-def test_a_step_costs_four_passes(start: Callable[..., Run]) -> None:
-    """Two passes a half, and one over the forget set for the mask."""
-    assert sharp_minmax(start(), _parameters(steps=7)).passes == 4 * 7 + 1
+@pytest.mark.parametrize(("ascent", "passes"), [("gradient", 4), ("momentum", 2)])
+def test_what_a_step_costs(start: Callable[..., Run], ascent: str, passes: int) -> None:
+    """Two passes a half, or one along the momentum, and one over the forget set for the mask."""
+    assert sharp_minmax(start(), _parameters(steps=7, ascent=ascent)).passes == passes * 7 + 1
 
 
 def test_it_forgets_and_keeps(start: Callable[..., Run]) -> None:

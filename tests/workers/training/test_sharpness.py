@@ -10,7 +10,7 @@ from torch.nn import functional
 from torch.nn.utils import parameters_to_vector
 
 from workers.training.gradients import Differentiable, Forward, Loss
-from workers.training.sharpness import Sharpness, ascent, sharp_gradient
+from workers.training.sharpness import Sharpness, ascent, momentum_gradient, sharp_gradient
 
 Brute = Callable[[Tensor], Tensor]
 
@@ -120,6 +120,52 @@ def test_statistics_move_once_a_step(normalised: nn.Module, batch: tuple[Tensor,
         sharp_gradient(model, loss, Sharpness(rho=0.5, adaptive=False))
         for mine, theirs in zip(normalised.buffers(), plain.buffers(), strict=True):
             assert torch.equal(mine, theirs)
+
+
+@pytest.mark.parametrize("adaptive", [False, True])
+@pytest.mark.parametrize("weight", [1.0, -1.0, 0.4])
+def test_along_the_momentum_it_is_the_same_to_first_order(
+    two_layers: nn.Module, loss: Loss, adaptive: bool, weight: float
+) -> None:
+    """With the gradient as momentum: one pass, and a difference that falls with the square of rho."""
+    model = Differentiable(two_layers)
+    own = model.gradient(loss)
+
+    def difference(rho: float) -> float:
+        rule = Sharpness(rho=rho, adaptive=adaptive, weight=weight)
+        before = model.passes
+        one = momentum_gradient(model, loss, rule, own)
+        assert model.passes == before + 1
+        return float((_flat(one) - _flat(sharp_gradient(model, loss, rule))).norm())
+
+    if weight == 1.0:  # there it is the very same rule
+        assert difference(0.1) == 0
+    else:
+        assert difference(0.001) == pytest.approx(difference(0.01) / 100, rel=0.3)
+
+
+def test_along_the_momentum_statistics_move_where_the_network_is_looked_at(
+    normalised: nn.Module, batch: tuple[Tensor, Tensor]
+) -> None:
+    """The one pass there is moves them, though it is at shifted weights; those themselves stay."""
+    inputs, labels = batch
+    shifted = copy.deepcopy(normalised)
+    with torch.no_grad():
+        length = parameters_to_vector(normalised.parameters()).norm()
+        for weight in shifted.parameters():
+            weight.add_(weight.abs(), alpha=0.25 / float(length))
+    shifted(inputs)
+    model = Differentiable(normalised)
+    before = parameters_to_vector(model.weights).detach().clone()
+    momentum_gradient(
+        model,
+        lambda forward: functional.cross_entropy(forward(inputs), labels),
+        Sharpness(rho=0.25, adaptive=False),
+        [weight.detach().abs() for weight in model.weights],
+    )
+    for mine, theirs in zip(normalised.buffers(), shifted.buffers(), strict=True):
+        torch.testing.assert_close(mine, theirs)
+    assert torch.equal(parameters_to_vector(model.weights), before)
 
 
 def test_a_branch_unused_in_the_second_pass_is_not_left_perturbed(two_layers: nn.Module, loss: Loss) -> None:
