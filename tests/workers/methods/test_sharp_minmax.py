@@ -45,7 +45,8 @@ def _half_step(
     scale = at.abs() if p.adaptive else torch.ones_like(at)
 
     def shift(ascent: Tensor) -> Tensor:
-        return ascent * scale.square() * p.rho / ((scale * ascent).norm() + 1e-12)
+        length: Tensor = (scale * ascent).norm() + 1e-12
+        return ascent * scale.square() * (p.rho / length)
 
     if p.ascent == "momentum":
         combined = gradient(at + sign * p.sharpness_weight * shift(momentum))
