@@ -11,7 +11,7 @@ from sqlalchemy.orm import Session
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from app.tables import DeletionRequest, Job, JobState, OutboxMessage, RequestState
-from app.tables.jobs import LIVE
+from app.tables.jobs import LIVE, PATIENT
 
 _PENDING = (RequestState.RECEIVED, RequestState.IN_PROGRESS)
 _METHODS = frozenset(HTTPMethod)
@@ -70,8 +70,8 @@ def _ages(session: Session, registry: CollectorRegistry) -> None:
     for name, text, query in (
         (
             "expunge_oldest_queued_job_seconds",
-            "Age of the oldest queued job.",
-            queued.where(Job.state == JobState.QUEUED),
+            "Age of the oldest queued job, but for those that let all others pass.",
+            queued.where(Job.state == JobState.QUEUED, Job.kind.not_in(PATIENT)),
         ),
         (
             "expunge_days_left_of_most_urgent_request",

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 import pytest
 import redis
+from celery import Celery
 from sqlalchemy import create_engine, select, text
 from sqlalchemy.exc import OperationalError
 from sqlalchemy.pool import NullPool
@@ -20,6 +21,7 @@ from app.config import Settings
 from app.db import transaction
 from app.embedded import redis_url
 from app.events import service as events
+from app.jobs import service as jobs
 from app.registry import policies
 from app.scheduler import Scheduler
 from app.tables import DeletionRequest, Job, JobKind, JobState, OutboxMessage, RequestState
@@ -80,6 +82,24 @@ def test_a_turn_wakes_a_worker_by_the_jobs_id(
         (message,) = client.lrange("jobs", 0, -1)
     assert str(job_id).encode() in message
     assert _unpublished(live_database) == 0
+
+
+def test_what_may_wait_lets_everything_else_pass(
+    working: Scheduler, live_database: str, broker_url: str
+) -> None:
+    """A worker gets the registration first, though many shadows were queued before it."""
+    with transaction(live_database) as session:
+        for number in range(3):
+            parameters = {"number": number}
+            jobs.queue(session, Job(kind=JobKind.SHADOW, parameters=parameters, seed=0, created_by="test"))
+    working.turn()
+    with transaction(live_database) as session:
+        job_id = _registered(World(session)).id
+    working.turn()
+    with Celery(broker=broker_url).connection() as connection:
+        inbox = connection.SimpleQueue("jobs")
+        received = [inbox.get(timeout=5) for _ in range(4)]
+    assert [str(job_id) in str(message.payload) for message in received] == [True, False, False, False]
 
 
 def test_an_unreachable_broker_loses_no_message(

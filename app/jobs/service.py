@@ -18,12 +18,11 @@ from app.config import settings
 from app.errors import Conflict, NotFound
 from app.events import service as events
 from app.tables import Artefact, Job, JobKind, JobProgress, JobState
-from app.tables.jobs import LIVE
+from app.tables.jobs import LIVE, PATIENT
 
 SCHEDULER = "scheduler"
 LIGHT_QUEUE = "jobs"
 _LIGHT = (JobKind.INGEST, JobKind.VALIDATE)  # what needs no accelerator
-_PATIENT = (JobKind.SHADOW, JobKind.ESTIMATE)  # come by the hundred, and let everything else pass
 _PATIENCE = 30  # so many times as long as others they wait before their message counts as lost
 _BACKOFF_SECONDS = (0, 2, 10, 60, 300)
 
@@ -280,7 +279,7 @@ def wake_forgotten(session: Session, *, after_seconds: float, limit: int) -> int
     """Wake workers for jobs whose pause is over, or whose message the broker may have lost."""
     now = datetime.now(UTC)
     is_lost = case(
-        (Job.kind.in_(_PATIENT), Job.published_at < now - timedelta(seconds=_PATIENCE * after_seconds)),
+        (Job.kind.in_(PATIENT), Job.published_at < now - timedelta(seconds=_PATIENCE * after_seconds)),
         else_=Job.published_at < now - timedelta(seconds=after_seconds),
     )
     query = (
@@ -346,4 +345,4 @@ def _wake(session: Session, job: Job, delay_seconds: float = 0) -> None:
     job.not_before = now + timedelta(seconds=delay_seconds) if delay_seconds else None
     job.published_at = job.not_before or now
     if not delay_seconds:
-        events.wake_worker(session, job.id, job.queue, urgent=job.kind not in _PATIENT)
+        events.wake_worker(session, job.id, job.queue, urgent=job.kind not in PATIENT)

@@ -49,6 +49,7 @@ LIVE = (
     JobState.AUDITED,
     JobState.AWAITING_APPROVAL,
 )
+PATIENT = (JobKind.SHADOW, JobKind.ESTIMATE)  # come by the hundred, and let everything else pass
 _LIVE_UNLEARN = "kind = 'unlearn' AND state IN ('queued','waiting','running','audited','awaiting_approval')"
 
 

@@ -24,7 +24,7 @@ from tests.fixtures.world import World
 _OPEN = {"/healthz", "/readyz", "/metrics"}
 # What they ask about does not belong into a URL.
 _CREATED_BY_NAME = {"/v1/weights/{digest}"}
-_ASKED_BY_POST = {"look_up_samples", "preview_deletion_request"}
+_ASKED_BY_POST = {"look_up_memorisation", "look_up_samples", "preview_deletion_request"}
 _OPERATIONS = {
     "approve_job",
     "cancel_deletion_request",
@@ -33,6 +33,7 @@ _OPERATIONS = {
     "create_deletion_requests",
     "deny_deletion_request",
     "download_weights",
+    "estimate_memorisation",
     "healthz",
     "issue_key",
     "list_architectures",
@@ -46,6 +47,7 @@ _OPERATIONS = {
     "list_models",
     "list_readers",
     "list_reports",
+    "look_up_memorisation",
     "look_up_samples",
     "metrics",
     "compare_methods",
@@ -58,6 +60,7 @@ _OPERATIONS = {
     "read_deletion_request",
     "read_job",
     "read_lineage",
+    "read_memorisation",
     "read_model",
     "read_report",
     "read_report_page",

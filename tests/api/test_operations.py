@@ -77,6 +77,17 @@ def test_figures_show_what_waits(world: World, api: Api) -> None:
     assert "expunge_oldest_queued_job_seconds" in text
 
 
+def test_what_may_wait_is_no_sign_of_lagging_workers(world: World, api: Api) -> None:
+    """Shadows are counted, but their age is not that of the queue."""
+    world.dataset()
+    world.trained()
+    world.session.commit()
+    api.post("/v1/models/net/versions/1/memorisation", {"networks": 2})
+    text = api.get("/metrics").text
+    assert 'expunge_jobs{kind="shadow",state="queued"} 2.0' in text
+    assert "expunge_oldest_queued_job_seconds" not in text
+
+
 def test_an_idle_service_shows_no_ages(api: Api) -> None:
     """What does not wait has no age, not age 0."""
     text = api.get("/metrics").text

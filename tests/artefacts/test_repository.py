@@ -13,10 +13,20 @@ from app.artefacts import repository
 from app.db import transaction
 from app.jobs import service as jobs
 from app.registry import service as registry
-from app.registry.schemas import Training
-from app.tables import DatasetVersion, Job, JobKind, JobState, Model, ModelVersion, VersionState
+from app.registry import shadows
+from app.registry.schemas import NewShadows, Training
+from app.tables import (
+    DatasetVersion,
+    Job,
+    JobKind,
+    JobState,
+    Model,
+    ModelVersion,
+    ShadowNetwork,
+    VersionState,
+)
 from tests.fixtures.artefacts import Cellar
-from tests.fixtures.world import World
+from tests.fixtures.world import TRAIN, World
 
 
 def _version(world: World) -> ModelVersion:
@@ -72,6 +82,25 @@ def _add_reference(world: World, outcome: dict[str, object]) -> None:
     world.session.flush()
     registry.add_reference(world.session, job)
     jobs.settle(job)
+
+
+def _an_estimate_of_memorisation(world: World, digest: str) -> None:
+    version = _version(world)
+    version.figures = {**version.figures, "memorisation": {"estimate": {"scores": digest}}}
+
+
+def _a_shadow(world: World, digest: str) -> None:
+    _add_shadow(world, _version(world), digest)
+
+
+def _add_shadow(world: World, version: ModelVersion, digest: str) -> None:
+    model = world.session.get_one(Model, version.model_id)
+    shadows.extend(world.session, model, version, NewShadows(networks=2), actor="test")
+    first, second = world.session.scalars(select(Job).filter_by(kind=JobKind.SHADOW).order_by(Job.ordinal))
+    second.cancel("one is enough", actor="test")
+    world.finish_shadow(first, TRAIN[:20], TRAIN)
+    world.settle(first)
+    world.session.scalars(select(ShadowNetwork)).one().weights = digest
 
 
 def _a_manifest(world: World, digest: str) -> None:
@@ -132,6 +161,8 @@ NEEDS: list[tuple[Situation, str]] = [
     (_a_version_that_recorded_confidences, "memorisation of model versions"),
     (_a_reference, "reference networks"),
     (_a_reference_that_recorded_confidences, "memorisation of reference networks"),
+    (_an_estimate_of_memorisation, "estimates of memorisation"),
+    (_a_shadow, "shadow networks"),
     (_a_manifest, "data sets"),
     (_a_report, "reports"),
     (_the_parameters_of_a_queued_job, "parameters of unfinished jobs"),
@@ -171,6 +202,19 @@ def _confidences_of_a_purged_version(world: World, digest: str) -> None:
     version.figures = {"memorisation": {"kind": "confidence", "proxy": digest}}
 
 
+def _a_shadow_of_a_retired_model(world: World, digest: str) -> None:
+    version = world.train(world.model("retired"))
+    _add_shadow(world, version, digest)
+    model = world.session.get_one(Model, version.model_id)
+    registry.retire(world.session, model, actor="owner", reason="replaced")
+
+
+def _a_shadow_of_a_deleted_row(world: World, digest: str) -> None:
+    _add_shadow(world, _version(world), digest)
+    world.request(TRAIN[0])
+    assert shadows.discard_everywhere(world.session, actor="gc") == 1
+
+
 def _the_result_of_a_rung_that_did_not_publish(world: World, digest: str) -> None:
     job = _unlearning(world)
     world.compute(job, found=True)
@@ -201,6 +245,8 @@ def _the_checkpoint_of_a_failed_job(world: World, digest: str) -> None:
         _a_failed_upload,
         _a_purged_version,
         _confidences_of_a_purged_version,
+        _a_shadow_of_a_retired_model,
+        _a_shadow_of_a_deleted_row,
         _the_result_of_a_rung_that_did_not_publish,
         _the_checkpoint_of_a_cancelled_job,
         _the_checkpoint_of_a_failed_job,

@@ -269,12 +269,14 @@ def test_rows_beyond_memory_are_unlearned_and_audited_alike(
 def test_retraining_is_training_on_the_remaining_rows(
     training: TrainSpec, unlearning: UnlearnSpec, store: BlobStore
 ) -> None:
-    """A `retrain` rung and a reference job of one seed give the same network."""
+    """A `retrain` rung and a reference job of one seed give the same network, and the same scores of rows."""
     rung = replace(unlearning, method="retrain", parameters=params.Retrain())
     reference = replace(training, train=unlearning.retain, seed=unlearning.seed)
-    assert (
-        pipeline.unlearn(rung, store, Silent()).weights == pipeline.train(reference, store, Silent()).weights
-    )
+    retrained, trained = pipeline.unlearn(rung, store, Silent()), pipeline.train(reference, store, Silent())
+    assert retrained.weights == trained.weights
+    left = [outcome.blobs["confidence.safetensors"] for outcome in (retrained, trained)]
+    mine, theirs = (scores(store.get(digest), unlearning.retain) for digest in left)
+    assert np.array_equal(mine, theirs)
 
 
 def test_a_reference_is_taken_as_the_retraining(unlearning: UnlearnSpec, store: BlobStore) -> None:

@@ -125,9 +125,10 @@ def test_a_worker_that_dies_leaves_the_same_network_to_be_trained(
         raise KeyboardInterrupt
 
     lease = _take(JobKind.SHADOW)
-    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+    with monkeypatch.context() as patch:
         patch.setattr(jobs, "finish_computing", dies)
-        run.execute(lease, config, threading.Event())
+        with pytest.raises(KeyboardInterrupt):
+            run.execute(lease, config, threading.Event())
     with transaction() as session:
         jobs.give_back(session, lease, "its worker was lost")
     assert work(JobKind.SHADOW) == lease.job_id

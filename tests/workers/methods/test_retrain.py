@@ -10,6 +10,7 @@ from workers.methods.retrain import retrain
 from workers.methods.run import Run
 from workers.monitor import Silent
 from workers.nets.factory import build
+from workers.training.confidence import Confidence
 from workers.training.train import fit
 
 
@@ -22,3 +23,13 @@ def test_it_is_training_from_scratch_on_the_rows_to_keep(start: Callable[..., Ru
     for name, tensor in run.network.state_dict().items():
         assert torch.equal(tensor, fresh.state_dict()[name]), name
     assert trace.passes == expected.passes
+
+
+def test_it_leaves_confidences_behind(start: Callable[..., Run]) -> None:
+    """Those that a training records, as means over the epochs."""
+    run = start()
+    retrain(run, Retrain())
+    fresh = build(BuiltIn(width=0.5), 10, (8, 8, 1), generator(run.seed, "initialise"))
+    confidence = Confidence(len(run.retain), run.retain.device)
+    fit(fresh, run.retain, run.recipe, run.seed, Silent(), confidence=confidence)
+    assert torch.equal(run.kept["confidence"]["confidence"], confidence.sums / run.recipe.epochs)
