@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from app.jobs.params import MethodParameters, Steps, method_parameters, plain_data
+from app.jobs.params import MethodParameters, NegGrad, SharpMinMax, Steps, method_parameters, plain_data
 from app.jobs.policies import Thresholds
 from app.reports.verdict import judge
 from benchmarks.cifar import ARCHITECTURE, ENVIRONMENT, RECIPE, RETRAIN_PASSES, Case, arguments, cases
@@ -33,6 +33,7 @@ BUDGETS = {0.05: 3, 0.10: 4, 0.15: 6, 0.30: 10}  # share of retraining's cost: r
 SEARCH_CASE, SEARCH_BUDGET, TRIALS = 100, 0.10, 8
 _ROWS = RECIPE.batch_size  # a pass is one over so many rows; fewer cost less
 _READING = 1200 / _ROWS / 3  # a reading is forward passes alone over 1,200 rows
+_UNSEEN_ROWS = 1000  # that ceilings are taken from
 _FULL_PRECISION = 2  # the mask is computed in it, at about twice the cost
 
 _PUBLISHED = {"ceiling": "none", "keeps": "rest", "ascent": "gradient"}
@@ -183,6 +184,8 @@ def budgeted(entry: Entry, given: Mapping[str, Any], budget: float, forget_rows:
     if not isinstance(chosen, Steps):
         raise TypeError(f"{entry.method} takes no steps")
     left = budget * RETRAIN_PASSES - readings * _READING
+    if isinstance(chosen, NegGrad | SharpMinMax) and chosen.ceiling == "unseen":
+        left -= (forget_rows + _UNSEEN_ROWS) / _ROWS / 3
     if entry.has_mask:
         left -= _FULL_PRECISION * forget_rows / _ROWS
     return replace(chosen, steps=max(readings, int(left / entry.passes(chosen))))
@@ -259,7 +262,8 @@ def measure(case: Case, name: str, budget: float) -> dict[str, Any]:
     """The method's best setting on a case, audited against the retrained network."""
     entry = ENTRIES[name]
     parameters = budgeted(entry, best(name), budget, len(case.forget))
-    facts = _facts(case, name, budget, parameters) | {"reference": case.reference["weights"]}
+    facts = _facts(case, name, budget, parameters)
+    facts |= {"forget": case.kind, "reference": case.reference["weights"]}
     results = Results("cifar_methods")
     if (row := results.of(facts)) is None:
         spec = _spec(case, entry, parameters, case.reference["weights"])

@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from app.jobs.params import Architecture, Precision
 from models_store.blobs import BlobStore
@@ -26,6 +25,7 @@ from workers.data.batches import RowSource
 from workers.data.lazy import Loader
 from workers.data.manifest import open_manifest
 from workers.data.registry import open_reader
+from workers.data.sampling import sampled_places
 from workers.data.seeds import derived_seed, generator
 from workers.methods import probe as probing
 from workers.methods.registry import METHODS
@@ -80,7 +80,7 @@ def train(spec: TrainSpec, store: BlobStore, monitor: Monitor) -> TrainOutcome:
         rows = load_rows(spec.train)
         confidence = Confidence(len(rows), device)
         trace = fit(network, rows, spec.recipe, spec.seed, monitor, confidence=confidence)
-        judged = _sampled_places(len(rows), derived_seed(spec.seed, "train sample"))
+        judged = sampled_places(len(rows), _MOST_JUDGED_ROWS, derived_seed(spec.seed, "train sample"))
         correct = {"train": accuracy(network, rows, torch.from_numpy(judged).to(rows.index_device))}
         for name, row_set in {"validation": spec.validation, "test": spec.test}.items():
             correct[name] = accuracy(network, load_rows(row_set))
@@ -308,14 +308,7 @@ def _sample(rows: RowSet, seed: int) -> RowSet:
     if len(rows) <= _MOST_JUDGED_ROWS:
         return rows
     ordinals = np.fromiter(rows, dtype=np.int64, count=len(rows))
-    return RowSet.of(ordinals[_sampled_places(len(rows), seed)].tolist())
-
-
-def _sampled_places(count: int, seed: int) -> NDArray[np.int64]:
-    """At most `_MOST_JUDGED_ROWS` places of so many, ascending, drawn without replacement."""
-    if count <= _MOST_JUDGED_ROWS:
-        return np.arange(count)
-    return np.sort(np.random.default_rng(seed).choice(count, _MOST_JUDGED_ROWS, replace=False))
+    return RowSet.of(ordinals[sampled_places(len(rows), _MOST_JUDGED_ROWS, seed)].tolist())
 
 
 def _outputs(network: Network, rows: dict[SetName, RowSource]) -> Sets:

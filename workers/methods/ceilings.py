@@ -14,15 +14,20 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from app.jobs.params import Precision
 from workers.data.batches import RowSource
+from workers.data.sampling import sampled_places
+from workers.data.seeds import derived_seed
 from workers.methods.run import Run
 from workers.nets.network import Network
 from workers.training.evaluate import evaluate
+from workers.training.precision import autocast_dtype
 
 FEWEST_ROWS: Final = 20  # fewer unseen rows tell no distribution
+_MOST_ROWS = 1000  # of the unseen ones are read
 
 
-def loss_ceilings(run: Run, kind: Literal["none", "unseen"]) -> Tensor:
+def loss_ceilings(run: Run, kind: Literal["none", "unseen"], precision: Precision) -> Tensor:
     """A ceiling for the cross-entropy of every row of F, by the network at its original weights.
 
     The unseen rows are those of the same people, if there are enough, else validation rows. If there are too
@@ -33,11 +38,14 @@ def loss_ceilings(run: Run, kind: Literal["none", "unseen"]) -> Tensor:
     """
     for unseen in (run.kin, run.validation) if kind == "unseen" else ():
         if unseen is not None and len(unseen) >= FEWEST_ROWS:
+            autocast = autocast_dtype(precision, unseen.device)
+            seed = derived_seed(run.seed, "ceilings")
+            places = torch.from_numpy(sampled_places(len(unseen), _MOST_ROWS, seed)).to(unseen.index_device)
             return matched_by_rank(
-                _losses(run.network, run.forget),
+                _losses(run.network, run.forget, None, autocast),
                 run.forget.labels,
-                _losses(run.network, unseen),
-                unseen.labels,
+                _losses(run.network, unseen, places, autocast),
+                unseen.labels[places],
                 known=torch.unique(run.retain.labels),
             )
     return torch.full((len(run.forget),), torch.inf, device=run.forget.device)
@@ -70,5 +78,7 @@ def matched_by_rank(
     return ceilings
 
 
-def _losses(network: Network, rows: RowSource) -> Tensor:
-    return functional.cross_entropy(evaluate(network, rows), rows.labels, reduction="none").float()
+def _losses(network: Network, rows: RowSource, places: Tensor | None, autocast: torch.dtype | None) -> Tensor:
+    logits = evaluate(network, rows, places, autocast=autocast).float()
+    labels = rows.labels if places is None else rows.labels[places]
+    return functional.cross_entropy(logits, labels, reduction="none")

@@ -12,12 +12,12 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
 import torch
 from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from workers.data.batches import Rows, RowSource
+from workers.data.sampling import sampled_places
 from workers.data.seeds import derived_seed
 from workers.monitor import Monitor
 from workers.training import multi_tensor
@@ -49,9 +49,8 @@ class Sample:
         """At most so many rows, drawn without replacement."""
         if len(rows) <= most:
             return cls(rows)
-        draw = np.random.default_rng(derived_seed(seed, "curvature"))
-        chosen = np.sort(draw.choice(len(rows), most, replace=False))
-        return cls(rows, torch.from_numpy(chosen).to(rows.index_device))
+        chosen = torch.from_numpy(sampled_places(len(rows), most, derived_seed(seed, "curvature")))
+        return cls(rows, chosen.to(rows.index_device))
 
     def __len__(self) -> int:
         return len(self.rows) if self.places is None else len(self.places)

@@ -12,12 +12,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from app.jobs.params import Steps
 from workers.data.batches import RowSource
+from workers.data.sampling import sampled_places
 from workers.data.seeds import derived_seed
 from workers.nets.network import Network
 from workers.training.evaluate import accuracy, hits
@@ -54,10 +54,8 @@ class _Sample:
 
     @classmethod
     def of(cls, rows: RowSource, seed: int) -> _Sample:
-        chosen = np.arange(len(rows))
-        if len(rows) > _MOST_ROWS:
-            chosen = np.sort(np.random.default_rng(seed).choice(len(rows), _MOST_ROWS, replace=False))
-        return cls(rows, torch.from_numpy(chosen).to(rows.index_device))
+        chosen = torch.from_numpy(sampled_places(len(rows), _MOST_ROWS, seed))
+        return cls(rows, chosen.to(rows.index_device))
 
 
 class Judge:

@@ -23,7 +23,7 @@ def neggrad(run: Run, parameters: NegGrad) -> Trace:
     model = run.model(parameters.precision)
     retain = run.retain_batches(parameters.retain_batch_size)
     forget = run.forget_batches(parameters.forget_batch_size)
-    ceilings = loss_ceilings(run, parameters.ceiling)
+    ceilings = loss_ceilings(run, parameters.ceiling, parameters.precision)
     descent = optimiser(parameters, model)
 
     def update(step: int, rate: float, tally: Tally) -> None:

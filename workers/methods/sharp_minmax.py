@@ -57,7 +57,7 @@ def sharp_minmax(run: Run, parameters: SharpMinMax) -> Trace:
     )
     retain = run.retain_batches(parameters.retain_batch_size)
     forget = run.forget_batches(parameters.forget_batch_size)
-    ceilings = loss_ceilings(run, parameters.ceiling)
+    ceilings = loss_ceilings(run, parameters.ceiling, parameters.precision)
     # AdamW takes gradients of any length alike: there the halves are weighed by their rates.
     shares = (parameters.alpha, 1 - parameters.alpha) if parameters.optimiser == "adamw" else (1.0, 1.0)
 

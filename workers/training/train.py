@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from app.jobs.params import TrainingRecipe
 from workers.data.batches import Batches, RowSource
+from workers.data.sampling import sampled_places
 from workers.data.seeds import derived_seed
 from workers.monitor import Monitor
 from workers.nets.network import Network
@@ -86,7 +86,4 @@ def fit(
 
 def _normalising_places(count: int) -> Tensor:
     """Which of so many rows the constants are taken from: always the same."""
-    if count <= _MOST_NORMALISING_ROWS:
-        return torch.arange(count)
-    chosen = np.random.default_rng(0).choice(count, _MOST_NORMALISING_ROWS, replace=False)
-    return torch.from_numpy(np.sort(chosen))
+    return torch.from_numpy(sampled_places(count, _MOST_NORMALISING_ROWS, seed=0))

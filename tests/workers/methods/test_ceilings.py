@@ -70,13 +70,13 @@ def test_a_class_of_which_nothing_remains_has_no_ceiling() -> None:
 def test_the_same_peoples_rows_come_first(start: Callable[..., Run], unseen: Rows) -> None:
     """If there are enough of them; without any unseen rows, or none wanted, nothing is bounded."""
     kin, few = unseen.take(slice(FEWEST_ROWS)), unseen.take(slice(FEWEST_ROWS - 1))
-    by_people = loss_ceilings(start(kin=kin, validation=unseen), "unseen")
-    by_class = loss_ceilings(start(validation=unseen), "unseen")
-    assert torch.equal(by_people, loss_ceilings(start(validation=kin), "unseen"))
-    assert torch.equal(by_class, loss_ceilings(start(kin=few, validation=unseen), "unseen"))
+    by_people = loss_ceilings(start(kin=kin, validation=unseen), "unseen", "fp32")
+    by_class = loss_ceilings(start(validation=unseen), "unseen", "fp32")
+    assert torch.equal(by_people, loss_ceilings(start(validation=kin), "unseen", "fp32"))
+    assert torch.equal(by_class, loss_ceilings(start(kin=few, validation=unseen), "unseen", "fp32"))
     assert not torch.equal(by_people, by_class)
-    assert loss_ceilings(start(kin=few, validation=few), "unseen").isinf().all()
-    assert loss_ceilings(start(validation=unseen), "none").isinf().all()
+    assert loss_ceilings(start(kin=few, validation=few), "unseen", "fp32").isinf().all()
+    assert loss_ceilings(start(validation=unseen), "none", "fp32").isinf().all()
 
 
 def test_neggrad_is_its_twin(
@@ -97,7 +97,7 @@ def test_neggrad_is_its_twin(
         readings=0,
     )
     run = judged(network=copy.deepcopy(two_layers))
-    ceilings = loss_ceilings(run, "unseen")
+    ceilings = loss_ceilings(run, "unseen", "fp32")
     bounded: list[bool] = []
     neggrad(run, p)
     forget = run.forget_batches(9)
@@ -121,7 +121,7 @@ def test_what_is_forgotten_is_not_pushed_further(judged: Callable[..., Run]) -> 
         losses: dict[str, float] = {}
         for ceiling in ("none", "unseen"):
             run = judged()
-            highest = float(loss_ceilings(run, "unseen").max())
+            highest = float(loss_ceilings(run, "unseen", "fp32").max())
             METHODS[name](run, method_parameters(name, hard | {"ceiling": ceiling}))
             logits = evaluate(run.network, run.forget)
             losses[ceiling] = float(functional.cross_entropy(logits, run.forget.labels)) / highest
