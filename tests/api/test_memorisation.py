@@ -15,7 +15,7 @@ from tests.fixtures.api import Api
 from tests.fixtures.world import TRAIN, World
 
 PLACE = "/v1/models/net/versions/1/memorisation"
-NOTHING = {"proxy": None, "estimate": None, "pools": []}
+NOTHING: dict[str, object] = {"proxy": None, "estimate": None, "pools": []}
 
 
 @pytest.fixture

@@ -85,8 +85,40 @@ def test_a_job_waits_for_its_reference_which_is_published(
         reference = session.query(ReferenceNetwork).filter_by(job_id=reference_id).one()
         version = world.aliased(model_id)
         assert (version.origin, version.weights) == ("retrained", reference.weights)
+        assert version.figures["memorisation"] == reference.figures["memorisation"]
         assert BlobStore(config.store).has(version.weights or "")
         assert session.get_one(DeletionRequest, request_id).state is RequestState.COMPLETED
+
+
+def test_a_retrained_network_has_confidences_of_its_own_rows(
+    work: Callable[[JobKind], uuid.UUID], config: Settings
+) -> None:
+    """The new version's figures name them, and they are noted as derived from the rows that remain."""
+    with transaction() as session:
+        World(session).register("digits")
+    work(JobKind.INGEST)
+    with transaction() as session:
+        useful = {"utility_margin": 0.99}
+        model = World(session).model(ladder=[{"method": "retrain"}], thresholds=useful)
+        model_id = model.id
+        registry.train(
+            session, model, Training(dataset="digits", recipe=TrainingRecipe(epochs=1)), actor="test"
+        )
+    work(JobKind.TRAIN)
+    with transaction() as session:
+        world = World(session)
+        world.accept(NewRequest(dataset="digits", items=[NewItem(subject="contributor-10")]))
+        assert world.plan() == 1
+    job_id = work(JobKind.UNLEARN)
+    with transaction() as session:
+        version = World(session).aliased(model_id)
+        rows, proxy = registry.rows_of(session, version), version.figures["memorisation"]["proxy"]
+        noted = {artefact.name: artefact for artefact in session.query(Artefact).filter_by(job_id=job_id)}
+        assert (version.origin, version.job_id) == ("retrained", job_id)
+        assert noted["confidence.safetensors"].digest == proxy
+        assert noted["confidence.safetensors"].rows_digest == rows.digest
+        assert ((found := scores(BlobStore(config.store).get(proxy), rows)) < 1).all()
+        assert len(found) == len(rows)
 
 
 def test_a_training_leaves_confidences_that_know_their_rows(
