@@ -2,7 +2,6 @@
 
     .venv/bin/python -m benchmarks.cifar_methods search
     .venv/bin/python -m benchmarks.cifar_methods run --seeds 0 1 2 3 4
-    .venv/bin/python -m benchmarks.cifar_methods table
 
 `search` draws the same number of settings for each method, on a case of its own, and scores them on
 validation rows, as the methods themselves do: no retrained network is looked at. `run` takes each method's
@@ -15,6 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -26,6 +26,7 @@ from benchmarks.cifar import ARCHITECTURE, ENVIRONMENT, RECIPE, RETRAIN_PASSES, 
 from benchmarks.records import Results
 from workers import pipeline
 from workers.data.seeds import derived_seed
+from workers.monitor import Silent
 from workers.spec import Unlearned, UnlearnSpec, Version
 from workers.training.loop import Diverged
 
@@ -191,7 +192,7 @@ def budgeted(entry: Entry, given: Mapping[str, Any], budget: float, forget_rows:
     return replace(chosen, steps=max(readings, int(left / entry.passes(chosen))))
 
 
-def _spec(case: Case, entry: Entry, parameters: MethodParameters, reference: str | None) -> UnlearnSpec:
+def spec_of(case: Case, entry: Entry, parameters: MethodParameters, reference: str | None) -> UnlearnSpec:
     return UnlearnSpec(
         data=case.spec,
         original=Version(architecture=ARCHITECTURE, weights=case.original["weights"]),
@@ -220,8 +221,8 @@ def _facts(case: Case, name: str, budget: float, parameters: MethodParameters) -
     }
 
 
-def _unlearned(case: Case, spec: UnlearnSpec) -> Unlearned:
-    desk = case.desk("unlearned")
+def _unlearned(case: Case, name: str, spec: UnlearnSpec) -> Unlearned:
+    desk = case.desk(name)
     desk.forget()
     return pipeline.unlearn(spec, case.store, desk)
 
@@ -234,14 +235,14 @@ def trial(case: Case, name: str, number: int) -> dict[str, Any]:
     facts = _facts(case, name, SEARCH_BUDGET, parameters)
     results = Results("cifar_search")
     if (row := results.of(facts)) is None:
-        row = {"setting": facts, "drawn": drawn, **_tried(case, entry, parameters)}
+        row = {"setting": facts, "drawn": drawn, **_tried(case, name, parameters)}
         results.add(row)
     return row
 
 
-def _tried(case: Case, entry: Entry, parameters: MethodParameters) -> dict[str, Any]:
+def _tried(case: Case, name: str, parameters: MethodParameters) -> dict[str, Any]:
     try:
-        done = _unlearned(case, _spec(case, entry, parameters, None))
+        done = _unlearned(case, name, spec_of(case, ENTRIES[name], parameters, None))
     except Diverged:
         return {"figures": {"kept": {"score": 0.0}, "diverged": True}, "seconds": None}
     kept = next(r for r in done.course["readings"] if r["step"] == done.course["kept_step"])
@@ -258,63 +259,33 @@ def best(name: str) -> dict[str, Any]:
     return chosen
 
 
-def measure(case: Case, name: str, budget: float) -> dict[str, Any]:
-    """The method's best setting on a case, audited against the retrained network."""
+def measure(case: Case, name: str, budget: float, known: pipeline.Known) -> dict[str, Any]:
+    """The method's best setting on a case, audited against the retrained network; None if it diverged."""
     entry = ENTRIES[name]
     parameters = budgeted(entry, best(name), budget, len(case.forget))
     facts = _facts(case, name, budget, parameters)
     facts |= {"forget": case.kind, "reference": case.reference["weights"]}
     results = Results("cifar_methods")
     if (row := results.of(facts)) is None:
-        spec = _spec(case, entry, parameters, case.reference["weights"])
-        done = _unlearned(case, spec)
-        desk = case.desk("audit")
-        figures = dict(pipeline.audit(replace(spec, done=done), case.store, desk).figures)
-        figures["verdict"] = str(judge(figures, Thresholds()).verdict)
-        figures["retrain_seconds"] = case.reference["figures"]["seconds"]
-        row = {"setting": facts, "figures": figures}
+        spec = spec_of(case, entry, parameters, case.reference["weights"])
+        row = {"setting": facts, "figures": _audited(case, name, spec, known)}
         results.add(row)
     return row
 
 
-def table() -> str:
-    """Means over the cases: accuracies, tug of war, reference-centred AUC, verdicts, share of the time."""
-    rows = list(Results("cifar_methods"))
-    columns = f"{'RA':>6} {'FA':>6} {'TA':>6} {'ToW':>6} {'+-':>5} {'cAUC':>6} {'pass':>4} {'fail':>4}"
-    lines = [f"{'budget':>6} {'method':24} {'n':>2} {columns} {'time':>5}"]
-    for budget in BUDGETS:
-        for name in ENTRIES:
-            chosen = [
-                row["figures"]
-                for row in rows
-                if (row["setting"]["budget"], row["setting"]["entry"]) == (budget, name)
-            ]
-            if chosen:
-                lines.append(f"{budget:6.0%} {name:24} {_line(chosen)}")
-    return "\n".join(lines)
-
-
-def _line(figures: Sequence[Mapping[str, Any]]) -> str:
-    rates = [
-        100 * np.mean([f["accuracy"]["unlearned"][part]["rate"] for f in figures])
-        for part in ("retain", "forget", "test")
-    ]
-    tow = [f["tug_of_war"]["absolute"] for f in figures]
-    spread = np.std(tow, ddof=1) if len(tow) > 1 else float("nan")
-    centred = np.mean([0.5 + f["differences"]["reference"]["membership"]["difference"] for f in figures])
-    verdicts = [f["verdict"] for f in figures]
-    share = np.mean([f["cost"]["seconds"]["unlearning"] / f["retrain_seconds"] for f in figures])
-    shown = " ".join(f"{rate:6.2f}" for rate in rates)
-    return (
-        f"{len(tow):2} {shown} {np.mean(tow):6.3f} {spread:5.3f} {centred:6.3f}"
-        f" {verdicts.count('pass'):4} {verdicts.count('fail'):4} {share:5.2f}"
-    )
+def _audited(case: Case, name: str, spec: UnlearnSpec, known: pipeline.Known) -> dict[str, Any] | None:
+    try:
+        done = _unlearned(case, name, spec)
+    except Diverged:
+        return None
+    figures = dict(pipeline.audit(replace(spec, done=done), case.store, Silent(), known=known).figures)
+    return figures | {"verdict": str(judge(figures, Thresholds()).verdict)}
 
 
 def main() -> None:
-    """Search, run, or print what was found."""
+    """Search, or run."""
     parser = arguments(__doc__)
-    parser.add_argument("what", choices=["search", "run", "table"])
+    parser.add_argument("what", choices=["search", "run"])
     parser.add_argument("--methods", nargs="+", choices=list(ENTRIES), default=list(ENTRIES))
     parser.add_argument("--budgets", nargs="+", type=float, choices=list(BUDGETS), default=list(BUDGETS))
     given = parser.parse_args()
@@ -324,12 +295,15 @@ def main() -> None:
             for name in given.methods:
                 row = trial(case, name, number)
                 print(name, row["drawn"], f"{row['figures']['kept']['score']:.3f}", flush=True)
-    elif given.what == "run":
+    else:
         for case in cases(given):
-            for budget in given.budgets:
-                for name in given.methods:
-                    measure(case, name, budget)
-    print(table())
+            known: pipeline.Known = {}
+            for budget, name in product(given.budgets, given.methods):
+                figures = measure(case, name, budget, known)["figures"]
+                came_to = "diverged"
+                if figures is not None:
+                    came_to = f"{figures['tug_of_war']['absolute']:.3f} {figures['verdict']}"
+                print(case.kind, case.seed, budget, name, came_to, flush=True)
 
 
 if __name__ == "__main__":

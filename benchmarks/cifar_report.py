@@ -1,0 +1,177 @@
+"""Tables and a picture of the comparison on CIFAR-10, from the committed rows.
+
+    .venv/bin/python -m benchmarks.cifar_report
+
+Writes docs/cifar_methods.svg and puts the tables between the marks in docs/results.md. A test says whether
+the page is what the rows say.
+"""
+
+from __future__ import annotations
+
+import io
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import matplotlib as mpl
+from matplotlib.figure import Figure
+
+from benchmarks.cifar import RETRAIN_PASSES, ForgetSet
+from benchmarks.cifar_methods import BUDGETS, ENTRIES
+from benchmarks.records import Results
+from workers.audit.comparison import interval, measures
+
+DOCS = Path(__file__).parent.parent / "docs"
+PICTURE = "cifar_methods.svg"
+YARDSTICK: Final = "sharp_minmax"  # what others are compared with, seed by seed
+_COLUMNS = "| method | time | RA | FA | TA | ToW | ToW against ours | centred AUC | pass / open / fail |"
+_KINDS: Final[Mapping[ForgetSet, str]] = {
+    "high": "the 500 rows that were memorised most",
+    "mid": "500 rows in the middle",
+    "low": "the 500 rows that were memorised least",
+    "class": "all 1,018 rows of a class",
+}
+
+
+@dataclass(frozen=True)
+class Group:
+    """The runs of one method at one budget, by seed, and what its steps cost; None where one diverged."""
+
+    name: str
+    runs: Mapping[int, Mapping[str, Any] | None]
+    pace: Mapping[str, float] | None
+
+    @property
+    def figures(self) -> dict[int, Mapping[str, Any]]:
+        """Of the runs that did not diverge."""
+        return {seed: figures for seed, figures in self.runs.items() if figures is not None}
+
+    def values(self, name: str) -> dict[int, float | None]:
+        """A measure by seed."""
+        return {seed: measures(figures)[name] for seed, figures in self.figures.items()}
+
+    @property
+    def share(self) -> float | None:
+        """Of retraining's time: start, steps and readings in training steps, over those of a retraining."""
+        if self.pace is None or not self.figures:
+            return None
+        costs: list[float] = [
+            self.pace["start"]
+            + self.pace["step"] * figures["course"]["steps"]
+            + self.pace["reading"] * len(figures["course"]["readings"])
+            for figures in self.figures.values()
+        ]
+        return sum(costs) / len(costs) / RETRAIN_PASSES
+
+
+def groups(kind: ForgetSet, budget: float) -> list[Group]:
+    """What there is at a budget, in the order of the methods."""
+    paces = {row["setting"]["entry"]: row for row in Results("cifar_pace")}
+    found: dict[str, dict[int, Mapping[str, Any] | None]] = {}
+    for row in Results("cifar_methods"):
+        setting = row["setting"]
+        if (setting["forget"], setting["budget"]) == (kind, budget):
+            found.setdefault(setting["entry"], {})[setting["seed"]] = row["figures"]
+    return [Group(name, found[name], paces.get(name)) for name in ENTRIES if name in found]
+
+
+def table(chosen: Sequence[Group]) -> list[str]:
+    """One line a method, and one for doing nothing: means over seeds, 95% t-intervals over them."""
+    ours = next((group.values("tug_of_war") for group in chosen if group.name == YARDSTICK), {})
+    nothing = [f["tug_of_war"]["doing_nothing"] for f in chosen[0].figures.values()] if chosen else []
+    lines = [_COLUMNS, "|---" * (_COLUMNS.count("|") - 1) + "|"]
+    lines.append(f"| nothing | 0% | | | | {_mean(nothing, 3)} | | | |")
+    return lines + [_line(group, ours) for group in chosen]
+
+
+def _line(group: Group, ours: Mapping[int, float | None]) -> str:
+    tow = group.values("tug_of_war")
+    pairs = [
+        own - other for seed, own in tow.items() if own is not None and (other := ours.get(seed)) is not None
+    ]
+    verdicts = Counter("fail" if run is None else run["verdict"] for run in group.runs.values())
+    cells = [
+        group.name,
+        "" if group.share is None else f"{group.share:.1%}",
+        *(
+            _mean([None if v is None else 100 * v for v in group.values(f"{part}_accuracy").values()], 1)
+            for part in ("retain", "forget", "test")
+        ),
+        _mean(list(tow.values()), 3),
+        "" if group.name == YARDSTICK else _mean(pairs, 3, signed=True),
+        _mean(list(group.values("centred_auc").values()), 3),
+        f"{verdicts['pass']} / {verdicts['inconclusive'] + verdicts['not_valid']} / {verdicts['fail']}",
+    ]
+    return f"| {' | '.join(cells)} |"
+
+
+def _mean(values: Sequence[float | None], digits: int, *, signed: bool = False) -> str:
+    """The mean, and its interval's half width if there are several values."""
+    found = interval(values)
+    if found is None or found["mean"] is None:
+        return ""
+    shown = f"{found['mean']:{'+' if signed else ''}.{digits}f}"
+    return shown if found["high"] is None else f"{shown} ± {found['high'] - found['mean']:.{digits}f}"
+
+
+def markdown() -> str:
+    """All tables."""
+    parts: list[str] = []
+    for budget in BUDGETS:
+        if chosen := groups("random", budget):
+            seeds = max(len(group.runs) for group in chosen)
+            parts += [f"### {budget:.0%} of retraining, {seeds} seeds", "", *table(chosen), ""]
+    for kind, words in _KINDS.items():
+        for budget in BUDGETS:
+            if chosen := groups(kind, budget):
+                parts += [f"### {words[0].upper()}{words[1:]}, {budget:.0%}", "", *table(chosen), ""]
+    return "\n".join(parts)
+
+
+def picture() -> str:
+    """ToW against the share of retraining's time, a line a method, as SVG."""
+    with mpl.rc_context({"svg.hashsalt": "expunge", "svg.fonttype": "none"}):
+        figure = Figure(figsize=(8.0, 4.6), layout="constrained")
+        panel = figure.subplots()
+        for place, name in enumerate(ENTRIES):
+            points = [
+                (100 * group.share, _centre(group))
+                for budget in BUDGETS
+                for group in groups("random", budget)
+                if group.name == name and group.share is not None
+            ]
+            if points:
+                style = "-" if name.startswith(("sharp", "neggrad")) else ":"
+                marker = "osv^D<>pP*XhH"[place]
+                panel.plot(*zip(*points, strict=True), style, marker=marker, label=name, markersize=5)
+        panel.set_xlabel("share of retraining's time, %")
+        panel.set_ylabel("tug of war (1: as retrained)")
+        panel.legend(fontsize=7, ncols=2, frameon=False)
+        drawn = io.StringIO()
+        figure.savefig(drawn, format="svg", metadata={"Date": None})
+        return drawn.getvalue()
+
+
+def _centre(group: Group) -> float:
+    found = interval(list(group.values("tug_of_war").values()))
+    return float("nan") if found is None or found["mean"] is None else found["mean"]
+
+
+def page() -> str:
+    """docs/results.md with the tables as the rows have them."""
+    text = (DOCS / "results.md").read_text()
+    marks = r"(<!-- cifar methods -->\n).*?(<!-- end -->)"
+    return re.sub(marks, lambda found: f"{found[1]}\n{markdown()}{found[2]}", text, flags=re.DOTALL)
+
+
+def main() -> None:
+    """Write the picture and the tables."""
+    (DOCS / PICTURE).write_text(picture())
+    (DOCS / "results.md").write_text(page())
+
+
+if __name__ == "__main__":
+    main()
