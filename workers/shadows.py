@@ -83,7 +83,9 @@ def estimate(lease: Lease, store: BlobStore) -> None:
     """
     with transaction() as session:
         job = jobs.held(session, lease)
-        version, share = shadows.version_of(session, job), job.parameters["share"]
+        version_id, share = shadows.version_of(session, job).id, job.parameters["share"]
+    with transaction() as session:  # without the job's lock: reading a large pool may outlast a heartbeat
+        version = session.get_one(ModelVersion, version_id)
         kept = shadows.networks(session, version, share)
         name = shadows.pool_name(kept)
         pool = [shadows.opened(session, network) for network in kept]

@@ -15,6 +15,7 @@ from app.jobs import service as jobs
 from app.jobs.params import METHODS
 from app.registry import memorisation, policies, service
 from app.registry.schemas import NewComparison, RandomRows, RowsById, TierRows
+from app.registry.tiers import NoTiers
 from app.tables import Job, JobKind, JobState, Model, ModelVersion
 from models_store.rows import RowSet
 
@@ -117,7 +118,7 @@ def _forget(
     if isinstance(wanted, TierRows):
         try:
             rows, basis = memorisation.rows_of_tier(session, version, wanted)
-        except ValueError as reason:
+        except NoTiers as reason:
             faults.add("/forget/share", str(reason))
             return RowSet(b""), {}
         return rows, {**wanted.model_dump(), "by": basis}

@@ -120,7 +120,7 @@ def rows_of_tier(session: Session, version: ModelVersion, wanted: TierRows) -> t
 
     Raises:
         Conflict: there are no such scores.
-        ValueError: the tiers would share rows.
+        NoTiers: they would share rows.
     """
     for basis in [wanted.by] if wanted.by else _CENTRES:
         found = scores(session, version, basis)

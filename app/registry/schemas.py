@@ -155,7 +155,11 @@ class NewComparison(BaseModel):
                         {"method": "sharp_minmax", "parameters": {"alpha": 0.9}},
                     ],
                     "seeds": 3,
-                }
+                },
+                {
+                    "forget": {"tier": "high", "share": 0.05, "by": "proxy"},
+                    "methods": [{"method": "neggrad"}],
+                },
             ]
         },
     )

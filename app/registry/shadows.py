@@ -105,15 +105,13 @@ def opened(session: Session, kept: ShadowNetwork) -> Shadow:
 
 
 def _undeleted(session: Session, version: ModelVersion) -> list[ShadowNetwork]:
+    of_version = select(ShadowNetwork).filter_by(version_id=version.id).order_by(ShadowNetwork.number)
     deleted = row_sets.tombstoned(session, version.dataset_version_id)
-    found = _with_bits(session, version.id)
+    if not len(deleted):
+        return list(session.scalars(of_version))
+    with_rows = of_version.join(RowBits, RowBits.digest == ShadowNetwork.rows_digest)
+    found = session.execute(with_rows.add_columns(RowBits.bits))
     return [kept for kept, bits in found if not len(RowSet(bits) & deleted)]
-
-
-def _with_bits(session: Session, version_id: uuid.UUID) -> Sequence[tuple[ShadowNetwork, bytes]]:
-    query = select(ShadowNetwork, RowBits.bits).join(RowBits, RowBits.digest == ShadowNetwork.rows_digest)
-    query = query.where(ShadowNetwork.version_id == version_id)
-    return [(kept, bits) for kept, bits in session.execute(query.order_by(ShadowNetwork.number))]
 
 
 def discard(session: Session, versions: Sequence[ModelVersion], *, actor: str) -> int:
@@ -121,7 +119,8 @@ def discard(session: Session, versions: Sequence[ModelVersion], *, actor: str) -
     total = 0
     for version in versions:
         kept = {shadow.id for shadow in _undeleted(session, version)}
-        stale = [shadow.id for shadow, _ in _with_bits(session, version.id) if shadow.id not in kept]
+        every = session.scalars(select(ShadowNetwork.id).filter_by(version_id=version.id))
+        stale = [shadow_id for shadow_id in every if shadow_id not in kept]
         if stale:
             session.execute(delete(ShadowNetwork).where(ShadowNetwork.id.in_(stale)))
             _record(session, version, "shadows discarded", actor=actor, networks=len(stale))

@@ -14,6 +14,10 @@ from typing import get_args
 from app.registry.schemas import Tier
 
 
+class NoTiers(Exception):
+    """The rows cannot be divided so; the message says why, by numbers alone."""
+
+
 def tier(scores: Sequence[float], size: int, which: Tier, *, centre: float | None = None) -> list[int]:
     """The rows that are memorised most, least, or middlingly: tiers of one size that share no row.
 
@@ -31,13 +35,13 @@ def tier(scores: Sequence[float], size: int, which: Tier, *, centre: float | Non
         `size` places, ascending.
 
     Raises:
-        ValueError: The tiers would share rows, or be empty.
+        NoTiers: The tiers would share rows, or be empty.
     """
     if size < 1:
-        raise ValueError("a tier has at least one row")
+        raise NoTiers("a tier has at least one row")
     known = [place for place, score in enumerate(scores) if not math.isnan(score)]
     if 3 * size > len(known):
-        raise ValueError(f"three tiers of {size} rows are more than the {len(known)} rows with a score")
+        raise NoTiers(f"three tiers of {size} rows are more than the {len(known)} rows with a score")
     middle = median(scores[place] for place in known) if centre is None else centre
     ranked = {
         "high": sorted(known, key=lambda place: -scores[place]),
@@ -47,5 +51,5 @@ def tier(scores: Sequence[float], size: int, which: Tier, *, centre: float | Non
     tiers = {name: set(ranked[name][:size]) for name in get_args(Tier)}
     for end in ("high", "low"):  # these two share rows only where the middle does, too
         if shared := len(tiers[end] & tiers["mid"]):
-            raise ValueError(f"tiers of {size} rows overlap: {shared} rows would be in both {end} and mid")
+            raise NoTiers(f"tiers of {size} rows overlap: {shared} rows would be in both {end} and mid")
     return sorted(tiers[which])

@@ -27,6 +27,7 @@ from app.reports.verdict import Action, Decision, Judgement, judge, publish_deci
 from app.tables import Job, JobKind, JobState, ModelVersion, Report
 
 PUBLISHER = "publisher"
+_RETIRED = "the model was retired meanwhile"
 _ENDED = (JobState.AUDITED, JobState.FAILED, JobState.CANCELLED)
 
 
@@ -128,7 +129,7 @@ def _finish_reference(session: Session, job: Job) -> None:
 def _finish_shadow(session: Session, job: Job) -> None:
     """Add the network to its pool, unless one of its rows was deleted while it trained."""
     if shadows.is_unwanted(session, job):
-        job.fail("the model was retired while it trained", actor=PUBLISHER)
+        job.fail(_RETIRED, actor=PUBLISHER)
     elif shadows.holds_deleted(session, job):
         jobs.start_over(session, job, "rows were deleted while it trained")
     else:
@@ -143,7 +144,10 @@ def _estimate_if_last(session: Session, job: Job) -> None:
 
 
 def _finish_estimate(session: Session, job: Job) -> None:
-    if shadows.keep_estimate(session, job, actor=PUBLISHER):
+    """Keep the estimate with its version, unless the pool is another one by now."""
+    if shadows.is_unwanted(session, job):
+        job.fail(_RETIRED, actor=PUBLISHER)
+    elif shadows.keep_estimate(session, job, actor=PUBLISHER):
         job.finish(None, actor=PUBLISHER)
     else:
         jobs.start_over(session, job, "the pool has changed meanwhile")

@@ -199,7 +199,7 @@ def test_a_shadow_of_a_retired_model_is_not_kept(world: World, version: ModelVer
     jobs.finish_computing(world.session, lease, {})
     for job in (running, queued):
         world.settle(job)
-    assert (running.state, running.reason) == (JobState.FAILED, "the model was retired while it trained")
+    assert (running.state, running.reason) == (JobState.FAILED, "the model was retired meanwhile")
     assert world.session.scalars(select(ShadowNetwork)).all() == []
     assert _jobs(world, JobKind.ESTIMATE) == []
 
@@ -295,6 +295,18 @@ def test_a_lost_estimate_is_had_by_asking_again(world: World, version: ModelVers
     world.settle(lost)
     assert _ask(world, version, networks=2) == 0
     assert len(_queued(world, JobKind.ESTIMATE)) == 1
+
+
+def test_an_estimate_for_a_retired_model_is_not_kept(world: World, version: ModelVersion) -> None:
+    """It may have been under way when the model was retired."""
+    _ask(world, version, networks=2)
+    _train(world)
+    (job,) = _queued(world, JobKind.ESTIMATE)
+    lease = world.claim(job)
+    _retired_model(world, version)
+    _hand_in(world, job, lease, shadows.pool_name(shadows.networks(world.session, version, 0.5)))
+    assert job.state is JobState.FAILED
+    assert "memorisation" not in version.figures
 
 
 def test_two_last_networks_at_once_have_one_estimate_made(others: Others) -> None:

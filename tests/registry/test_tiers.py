@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from app.registry.schemas import Tier
-from app.registry.tiers import tier
+from app.registry.tiers import NoTiers, tier
 
 TIERS: tuple[Tier, ...] = ("high", "mid", "low")
 
@@ -64,5 +64,5 @@ def test_tiers_that_would_share_rows_are_refused(
     scores: list[float], size: int, centre: float | None, reason: str, which: Tier
 ) -> None:
     """Whichever is asked for, so that the three of a comparison are made or refused together."""
-    with pytest.raises(ValueError, match=reason):
+    with pytest.raises(NoTiers, match=reason):
         tier(scores, size, which, centre=centre)
