@@ -2,8 +2,8 @@
 
     .venv/bin/python -m benchmarks.cifar_pace
 
-The shares of retraining's time in docs/results.md follow from these ratios and from the steps that were taken:
-from one quiet run, whatever else the machine did while the methods were compared. Run it alone.
+The shares of retraining's time in docs/results.md follow from these ratios and from the steps that were
+taken: from one quiet run, whatever else the machine did while the methods were compared. Run it alone.
 """
 
 from __future__ import annotations

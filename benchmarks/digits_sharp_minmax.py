@@ -41,6 +41,8 @@ def setting(seed: int) -> Setting:
         forget=roles["train"] & wrong,
         holdout=roles["holdout"] & wrong,
         test=roles["test"],
+        validation=roles["validation"],
+        kin=roles["validation"] & wrong,
         same_people=True,
         architecture=BuiltIn(name="small_cnn"),
         recipe=RECIPE,

@@ -30,6 +30,8 @@ class Setting:
     forget: RowSet
     holdout: RowSet
     test: RowSet
+    validation: RowSet  # what the method judges itself by
+    kin: RowSet  # those of them that are of the forget rows' people
     same_people: bool  # whether the holdout rows are of the forget rows' people
     architecture: Architecture
     recipe: TrainingRecipe
@@ -40,7 +42,7 @@ class Setting:
 
     def facts(self) -> dict[str, Any]:
         """The setting as JSON-ready data, row sets by their digests."""
-        sets = {name: getattr(self, name).digest for name in ("train", "forget", "holdout", "test")}
+        sets = {name: getattr(self, name).digest for name in ("train", "forget", "holdout", "test", "validation", "kin")}
         return {
             "data": {"reader": self.data.reader, "options": dict(self.data.options)},
             "sets": sets,
@@ -119,6 +121,8 @@ def _figures(setting: Setting, folder: Path) -> dict[str, Any]:
         holdout=setting.holdout,
         holdout_match="subject" if setting.same_people else "class",
         test=setting.test,
+        validation=setting.validation,
+        kin=setting.kin,
         seed=setting.seed,
         reference=reference.weights,
         reference_seconds=reference.figures["seconds"],
