@@ -230,7 +230,7 @@ def gc(
         typer.echo(f"{table(findings)}\nNothing was removed; --delete removes {amount(findings.garbage)}.")
     else:
         with begin() as session:
-            shadows.discard_everywhere(session, actor="gc")
+            shadows.discard_replaced(session, actor="gc")
         findings = artefacts.collect(store, begin, grace=grace, actor="gc")
         typer.echo(f"{table(findings)}\nRemoved: {amount(findings.removed)}.")
 

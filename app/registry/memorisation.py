@@ -150,7 +150,7 @@ def _carried(session: Session, job: Job, parent: ModelVersion, weights: str) -> 
         return reference.figures.get("memorisation")
     if METHODS[job.parameters["method"]].exact:
         digest = (job.outcome or {})["unlearned"].get("blobs", {}).get(_CONFIDENCES)
-        return {"kind": "confidence", "proxy": digest} if digest else None
+        return {"kind": "confidence", "proxy": digest, "rows": job.rows_digest} if digest else None
     inherited = parent.figures.get("memorisation", {})
     if "proxy" not in inherited:
         return None

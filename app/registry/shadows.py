@@ -1,8 +1,9 @@
 """Pools of shadows: networks trained by a version's recipe on random shares of its rows.
 
 A pool only ever grows, a job a network, so that what was trained once serves every later question. Shadows
-that were trained on a row which has been deleted since are used for nothing any more: every use leaves them
-out, and `discard` removes them. Those that were not are what they were: random shares of the other rows.
+that were trained on a row which has been deleted since are left out of every estimate, and discarded when
+the pool is asked for again or when the version is no longer in use. Those that were not are what they were:
+random shares of the other rows.
 """
 
 from __future__ import annotations
@@ -128,12 +129,16 @@ def discard(session: Session, versions: Sequence[ModelVersion], *, actor: str) -
     return total
 
 
-def discard_everywhere(session: Session, *, actor: str) -> int:
-    """The same for every version that has shadows."""
+def discard_replaced(session: Session, *, actor: str) -> int:
+    """The same for every version that no alias names.
+
+    A version in use that holds deleted rows is still to be freed of them, and the audit of that may compare
+    networks that learned a row with ones that did not.
+    """
     having = select(ShadowNetwork.version_id).distinct()
-    return discard(
-        session, session.scalars(select(ModelVersion).where(ModelVersion.id.in_(having))).all(), actor=actor
-    )
+    found = session.scalars(select(ModelVersion).where(ModelVersion.id.in_(having)))
+    replaced = [version for version in found if not service.is_aliased(session, version)]
+    return discard(session, replaced, actor=actor)
 
 
 # --- where a pool stands ------------------------------------------------------------------------------

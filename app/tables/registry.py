@@ -135,7 +135,7 @@ class ShadowNetwork(Base):
     """Trained by a version's recipe on a random share of its rows: what it says of the others is unlearned.
 
     A pool is all of a version's shadows of one share, each with a number. Those trained on a row that was
-    deleted since are used for nothing (`app.registry.shadows`).
+    deleted since are in no estimate (`app.registry.shadows`).
     """
 
     __tablename__ = "shadow_networks"
