@@ -27,7 +27,7 @@ from benchmarks.records import Results
 from workers import pipeline
 from workers.data.seeds import derived_seed
 from workers.monitor import Silent
-from workers.spec import Unlearned, UnlearnSpec, Version
+from workers.spec import Learned, Unlearned, UnlearnSpec, Version
 from workers.training.loop import Diverged
 
 BUDGETS = {0.05: 3, 0.10: 4, 0.15: 6, 0.30: 10}  # share of retraining's cost: readings of the method's own
@@ -205,6 +205,7 @@ def spec_of(case: Case, entry: Entry, parameters: MethodParameters, reference: s
         holdout_match="class",
         test=case.test,
         validation=case.validation,
+        learned=Learned(blob=case.original["figures"]["memorisation"]["proxy"], rows=case.train),
         seed=derived_seed(case.seed, "unlearn"),
         reference=reference,
         environment=ENVIRONMENT,

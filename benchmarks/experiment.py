@@ -18,7 +18,7 @@ from models_store.blobs import BlobStore
 from models_store.rows import RowSet
 from workers import pipeline
 from workers.monitor import Silent
-from workers.spec import DataSpec, Environment, TrainSpec, UnlearnSpec, Version
+from workers.spec import DataSpec, Environment, Learned, TrainSpec, UnlearnSpec, Version
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,7 +42,8 @@ class Setting:
 
     def facts(self) -> dict[str, Any]:
         """The setting as JSON-ready data, row sets by their digests."""
-        sets = {name: getattr(self, name).digest for name in ("train", "forget", "holdout", "test", "validation", "kin")}
+        names = ("train", "forget", "holdout", "test", "validation", "kin")
+        sets = {name: getattr(self, name).digest for name in names}
         return {
             "data": {"reader": self.data.reader, "options": dict(self.data.options)},
             "sets": sets,
@@ -123,6 +124,7 @@ def _figures(setting: Setting, folder: Path) -> dict[str, Any]:
         test=setting.test,
         validation=setting.validation,
         kin=setting.kin,
+        learned=Learned(blob=original.figures["memorisation"]["proxy"], rows=setting.train),
         seed=setting.seed,
         reference=reference.weights,
         reference_seconds=reference.figures["seconds"],

@@ -20,7 +20,7 @@ from app.registry import service as registry
 from app.tables import DatasetVersion, Job, ModelVersion
 from models_store.rows import RowSet
 from workers.nets.factory import BadArchitecture
-from workers.spec import DataSpec, Environment, TrainSpec, Unlearned, UnlearnSpec, Version
+from workers.spec import DataSpec, Environment, Learned, TrainSpec, Unlearned, UnlearnSpec, Version
 
 _FEWEST_KIN = 20  # fewer never-trained rows of the same people than this say less than many of the same class
 
@@ -145,11 +145,19 @@ def _unlearn_spec(
         test=row_sets.of_role(session, version, "test") - deleted,
         validation=validation - deleted,
         kin=validation & kin,  # those who left included: they are only measured, as by the audit
+        learned=_learned(session, parent),
         seed=job.seed,
         reference=found.weights if found else None,
         reference_seconds=found.seconds if found else None,
         environment=environment(config),
     )
+
+
+def _learned(session: Session, version: ModelVersion) -> Learned | None:
+    recorded = version.figures.get("memorisation", {})
+    if "proxy" not in recorded or "rows" not in recorded:
+        return None
+    return Learned(blob=recorded["proxy"], rows=row_sets.read(session, recorded["rows"]))
 
 
 def _holdout(
@@ -178,6 +186,8 @@ def _plain(value: object) -> object:
         return value.digest
     if isinstance(value, Unlearned):
         return value.weights
+    if isinstance(value, Learned):
+        return value.blob
     if is_dataclass(value) and not isinstance(value, type):
         return asdict(value)
     return value

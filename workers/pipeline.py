@@ -13,9 +13,11 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
+from torch import Tensor
 
 from app.jobs.params import Architecture, Precision
-from models_store.blobs import BlobStore
+from models_store.blobs import BlobDamaged, BlobMissing, BlobStore
 from models_store.checkpoints import pack, unpack
 from models_store.rows import RowSet
 from workers.audit.figures import audit_figures
@@ -28,6 +30,7 @@ from workers.data.registry import open_reader
 from workers.data.sampling import sampled_places
 from workers.data.seeds import derived_seed, generator
 from workers.methods import probe as probing
+from workers.methods.counterfactual import standing_within
 from workers.methods.registry import METHODS
 from workers.methods.run import Run
 from workers.monitor import Monitor
@@ -38,6 +41,7 @@ from workers.spec import (
     AuditOutcome,
     DataSpec,
     Fault,
+    Learned,
     ShadowOutcome,
     TrainOutcome,
     TrainSpec,
@@ -47,6 +51,7 @@ from workers.spec import (
     ValidateSpec,
 )
 from workers.training.confidence import Confidence
+from workers.training.confidence import scores as confidence_scores
 from workers.training.evaluate import accuracy, evaluate, hits
 from workers.training.precision import autocast_dtype
 from workers.training.surroundings import described, surroundings
@@ -67,7 +72,8 @@ def train(spec: TrainSpec, store: BlobStore, monitor: Monitor) -> TrainOutcome:
 
     Figures: accuracy {"train" | "validation" | "test": {"correct", "n"}}, curve [{"train_loss",
     "train_accuracy"} an epoch], seconds and passes of the training, memorisation {"kind": "confidence",
-    "proxy": the blob that `workers.training.confidence.scores` reads}, parameters, precision, environment.
+    "proxy": the blob that `workers.training.confidence.scores` reads, "rows": those it tells of}, parameters,
+    precision, environment.
 
     Raises:
         DataFault: the data cannot be read, or are not those that were registered.
@@ -90,7 +96,7 @@ def train(spec: TrainSpec, store: BlobStore, monitor: Monitor) -> TrainOutcome:
             "curve": trace.curve,
             "seconds": trace.seconds,
             "passes": trace.passes,
-            "memorisation": {"kind": "confidence", "proxy": proxy},
+            "memorisation": {"kind": "confidence", "proxy": proxy, "rows": spec.train.digest},
             "parameters": sum(weight.numel() for weight in network.parameters()),
             "normalisation": asdict(network.normalisation),
             "precision": _precision(spec.recipe.precision, device),
@@ -262,16 +268,38 @@ def audit(
 
 def _run(spec: UnlearnSpec, store: BlobStore, device: torch.device, monitor: Monitor) -> Run:
     load_rows = _loader(spec, store, device, monitor)
+    forget, retain = load_rows(spec.forget), load_rows(spec.retain)
     return Run(
         network=_stored_network(spec.original.weights, spec, store).to(device),
-        retain=load_rows(spec.retain),
-        forget=load_rows(spec.forget),
+        retain=retain,
+        forget=forget,
         validation=load_rows(spec.validation),
         kin=load_rows(spec.kin),
+        standing=None if spec.learned is None else _standing(spec, spec.learned, (forget, retain), store),
         recipe=spec.recipe,
         seed=spec.seed,
         monitor=monitor,
     )
+
+
+def _standing(
+    spec: UnlearnSpec, learned: Learned, sources: tuple[RowSource, RowSource], store: BlobStore
+) -> Tensor | None:
+    """Where each row to forget stands among its class's training rows; None if confidences are missing."""
+    try:
+        doubts = confidence_scores(store.get(learned.blob), learned.rows)
+    except (BlobMissing, BlobDamaged):
+        return None
+    ordinals = _ordinals(learned.rows)
+    forget, retain = (
+        (torch.from_numpy(doubts[np.searchsorted(ordinals, _ordinals(part))]), source.labels.cpu())
+        for part, source in zip((spec.forget, spec.retain), sources, strict=True)
+    )
+    return standing_within(*forget, retain).to(sources[0].device)
+
+
+def _ordinals(rows: RowSet) -> NDArray[np.int64]:
+    return np.fromiter(rows, dtype=np.int64, count=len(rows))
 
 
 def _precision(wanted: Precision, device: torch.device) -> str:
@@ -307,8 +335,7 @@ def _sample(rows: RowSet, seed: int) -> RowSet:
     """At most `_MOST_JUDGED_ROWS` of the rows, drawn without replacement."""
     if len(rows) <= _MOST_JUDGED_ROWS:
         return rows
-    ordinals = np.fromiter(rows, dtype=np.int64, count=len(rows))
-    return RowSet.of(ordinals[sampled_places(len(rows), _MOST_JUDGED_ROWS, seed)].tolist())
+    return RowSet.of(_ordinals(rows)[sampled_places(len(rows), _MOST_JUDGED_ROWS, seed)].tolist())
 
 
 def _outputs(network: Network, rows: dict[SetName, RowSource]) -> Sets:

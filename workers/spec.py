@@ -87,6 +87,14 @@ class Unlearned:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Learned:
+    """How confident a network was of its training rows while it learned them."""
+
+    blob: str  # that `workers.training.confidence.scores` reads
+    rows: RowSet  # those it tells of
+
+
+@dataclass(frozen=True, kw_only=True)
 class UnlearnSpec:
     """Remove `forget` from `original` by `method`, then audit the result."""
 
@@ -103,6 +111,7 @@ class UnlearnSpec:
     test: RowSet
     validation: RowSet = NO_ROWS  # never trained on, not audited with: the method judges itself by them
     kin: RowSet = NO_ROWS  # those of them that are of the same people as `forget`
+    learned: Learned | None = None  # of the original, or of the network that it came from
     seed: int
     reference: str | None  # weights digest of a network trained on exactly `retain`, if there is one
     reference_seconds: float | None = None

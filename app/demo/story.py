@@ -29,8 +29,9 @@ _INTRODUCTION = """\
 Expunge deletes training samples from a trained network and measures whether they are gone.
 
 The data: 1,797 real images of handwritten digits. Their contributors are invented. Seven of them handed in
-wrong labels, which a network can only learn by heart; that makes remembering and forgetting visible. Half
-of their rows were kept out of training, so that the audit can compare. All seven now want to be forgotten.
+wrong labels, which a network can only learn by heart; that makes remembering and forgetting visible. Of each
+one's rows a third trained, a third is kept for the audit, and by a third the method judges itself. All
+seven now want to be forgotten.
 """
 _ENDING = """
 The report for people:    {page}

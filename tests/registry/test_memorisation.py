@@ -125,4 +125,4 @@ def test_a_retrained_network_has_its_own_proxy(world: World, version: ModelVersi
     job.outcome = {**(job.outcome or {}), "unlearned": unlearned}
     new = _published(world, job)
     assert (new.parent_id, new.origin) == (parent.id, "retrained")
-    assert new.figures["memorisation"] == {"kind": "confidence", "proxy": own}
+    assert new.figures["memorisation"] == {"kind": "confidence", "proxy": own, "rows": job.rows_digest}

@@ -25,7 +25,16 @@ from workers.data.scan import scan
 from workers.methods.registry import METHODS
 from workers.monitor import Cancelled, Silent
 from workers.nets.factory import build
-from workers.spec import DataSpec, Environment, TrainOutcome, TrainSpec, Unlearned, UnlearnSpec, Version
+from workers.spec import (
+    DataSpec,
+    Environment,
+    Learned,
+    TrainOutcome,
+    TrainSpec,
+    Unlearned,
+    UnlearnSpec,
+    Version,
+)
 from workers.training.confidence import scores
 from workers.training.evaluate import evaluate
 
@@ -37,6 +46,19 @@ ENVIRONMENT = Environment(threads=1, device="cpu")
 @pytest.fixture(scope="module")
 def store(tmp_path_factory: pytest.TempPathFactory) -> BlobStore:
     return BlobStore(str(tmp_path_factory.mktemp("store")))
+
+
+def _wrong() -> RowSet:
+    """The rows of contributors who handed in wrong labels."""
+    return RowSet.of(
+        ordinal
+        for chunk in open_reader("sklearn_digits", "", {}).chunks()
+        for ordinal, subject in zip(chunk.ordinals.tolist(), chunk.subjects or (), strict=True)
+        if subject is not None and subject < "contributor-07"
+    )
+
+
+WRONG = _wrong()
 
 
 def _done(weights: str) -> Unlearned:
@@ -74,13 +96,7 @@ def original(training: TrainSpec, store: BlobStore) -> TrainOutcome:
 @pytest.fixture(scope="module")
 def unlearning(training: TrainSpec, original: TrainOutcome) -> UnlearnSpec:
     """Forget the mislabelled contributors' training rows; their other rows are the holdout."""
-    wrong = {
-        ordinal
-        for chunk in open_reader("sklearn_digits", "", {}).chunks()
-        for ordinal, subject in zip(chunk.ordinals.tolist(), chunk.subjects or (), strict=True)
-        if subject is not None and subject < "contributor-07"
-    }
-    forget = RowSet.of(wrong) & training.train
+    forget = WRONG & training.train
     return UnlearnSpec(
         data=training.data,
         original=Version(architecture=ARCHITECTURE, weights=original.weights),
@@ -89,7 +105,7 @@ def unlearning(training: TrainSpec, original: TrainOutcome) -> UnlearnSpec:
         parameters=SharpMinMax(steps=20, precision="fp32"),
         forget=forget,
         retain=training.train - forget,
-        holdout=RowSet.of(wrong) - training.train,
+        holdout=WRONG - training.train - training.validation,
         holdout_match="subject",
         test=training.test,
         seed=4,
@@ -131,7 +147,11 @@ def test_training_leaves_a_score_of_every_row(
 ) -> None:
     """The mislabelled rows are beyond nine tenths of the others: the scores are those rows' own."""
     recorded = original.figures["memorisation"]
-    assert recorded == {"kind": "confidence", "proxy": original.blobs["confidence.safetensors"]}
+    assert recorded == {
+        "kind": "confidence",
+        "proxy": original.blobs["confidence.safetensors"],
+        "rows": training.train.digest,
+    }
     found = scores(store.get(recorded["proxy"]), training.train)
     wrong = np.array([ordinal in unlearning.forget for ordinal in training.train])
     assert found[wrong].min() > np.quantile(found[~wrong], 0.9)
@@ -284,6 +304,22 @@ def test_a_reference_is_taken_as_the_retraining(unlearning: UnlearnSpec, store: 
     spec = replace(unlearning, method="retrain", parameters=params.Retrain(), reference="ab" * 32)
     done = pipeline.unlearn(spec, store, Silent())
     assert (done.weights, done.seconds, done.passes) == ("ab" * 32, 0.0, 0)
+
+
+def test_rows_that_were_learned_late_are_expected_to_be_forgotten(
+    training: TrainSpec, original: TrainOutcome, unlearning: UnlearnSpec, store: BlobStore
+) -> None:
+    """Of mislabelled rows less is expected once it is known how they were learned; a lost blob does no harm."""
+    learned = Learned(blob=original.figures["memorisation"]["proxy"], rows=training.train)
+    unseen = training.validation - WRONG
+    targets = [
+        pipeline.unlearn(replace(unlearning, validation=unseen, learned=known), store, Silent()).course[
+            "target"
+        ]
+        for known in (None, learned, replace(learned, blob="ab" * 32))
+    ]
+    assert targets[1] < targets[0] - 0.15
+    assert targets[2] == targets[0]
 
 
 def test_an_audit_compares_the_networks(

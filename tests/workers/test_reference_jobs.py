@@ -115,6 +115,7 @@ def test_a_retrained_network_has_confidences_of_its_own_rows(
         rows, proxy = registry.rows_of(session, version), version.figures["memorisation"]["proxy"]
         noted = {artefact.name: artefact for artefact in session.query(Artefact).filter_by(job_id=job_id)}
         assert (version.origin, version.job_id) == ("retrained", job_id)
+        assert version.figures["memorisation"]["rows"] == version.rows_digest
         assert noted["confidence.safetensors"].digest == proxy
         assert noted["confidence.safetensors"].rows_digest == rows.digest
         assert ((found := scores(BlobStore(config.store).get(proxy), rows)) < 1).all()
@@ -137,6 +138,7 @@ def test_a_training_leaves_confidences_that_know_their_rows(
         noted = {artefact.name: artefact for artefact in session.query(Artefact).filter_by(job_id=job_id)}
         assert {artefact.rows_digest for artefact in noted.values()} == {version.rows_digest}
         proxy = version.figures["memorisation"]["proxy"]
+        assert version.figures["memorisation"]["rows"] == version.rows_digest
         assert noted["confidence.safetensors"].digest == proxy
         found = scores(BlobStore(config.store).get(proxy), registry.rows_of(session, version))
         assert ((found > 0) & (found < 1)).all()

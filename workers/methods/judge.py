@@ -1,16 +1,14 @@
 """How a method judges its own course: which step's network to keep, and when going on is no use.
 
-A network that never saw F classifies F about as well as other unseen rows of the same people or classes. The
-judge measures that target on validation rows with the original network, and reads at every window how near
-the accuracy on F has come to it and how much the accuracy on R and on validation rows has fallen. None of
-these rows is one that the audit judges by.
+The target is the accuracy on F of a network that never saw it, as far as can be guessed. The judge reads at
+every window how near the accuracy on F has come to it and how much the accuracy on R and on validation rows
+has fallen. None of these rows is one that the audit judges by.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -19,30 +17,14 @@ from app.jobs.params import Steps
 from workers.data.batches import RowSource
 from workers.data.sampling import sampled_places
 from workers.data.seeds import derived_seed
+from workers.methods.counterfactual import FEWEST_ROWS, Subjects
 from workers.nets.network import Network
-from workers.training.evaluate import accuracy, hits
+from workers.training.evaluate import accuracy
 from workers.training.loop import Reading
 from workers.training.precision import autocast_dtype
 
 _MOST_ROWS = 400  # of each set at a reading
-_FEWEST_ROWS = 20  # fewer validation rows tell no target
 _LOST = 0.05  # by how much the score has to have fallen, beyond the target, before it is over
-
-
-class Subjects(Protocol):
-    """The rows that a network is judged by."""
-
-    @property
-    def retain(self) -> RowSource: ...
-
-    @property
-    def forget(self) -> RowSource: ...
-
-    @property
-    def validation(self) -> RowSource | None: ...
-
-    @property
-    def kin(self) -> RowSource | None: ...
 
 
 @dataclass(frozen=True)
@@ -74,21 +56,14 @@ class Judge:
         self._known = torch.full((3,), -torch.inf, dtype=torch.float64)
 
     @classmethod
-    def of(cls, network: Network, parameters: Steps, seed: int, rows: Subjects) -> Judge | None:
+    def of(
+        cls, network: Network, parameters: Steps, seed: int, rows: Subjects, *, target: float | None
+    ) -> Judge | None:
         """A judge of the network, which is at its original weights; None if there is nothing to judge by."""
-        if rows.validation is None or len(rows.validation) < _FEWEST_ROWS:
+        if target is None or rows.validation is None or len(rows.validation) < FEWEST_ROWS:
             return None
         sets = {"forget": rows.forget, "retain": rows.retain, "validation": rows.validation}
         samples = {name: _Sample.of(part, derived_seed(seed, "judge", name)) for name, part in sets.items()}
-        if rows.kin is not None and len(rows.kin) >= _FEWEST_ROWS:
-            target = float(hits(network, rows.kin).double().mean())
-        else:
-            target = class_matched_accuracy(
-                hits(network, rows.validation),
-                rows.validation.labels,
-                forget=rows.forget.labels,
-                retain=rows.retain.labels,
-            )
         return cls(network, parameters, samples, target)
 
     @property
@@ -154,25 +129,3 @@ class Judge:
             for before, name in zip(self._known[1:], ("retain", "validation"), strict=True)
         ]
         return (1 - abs(reading["forget"] - self.target)) * (1 - lost[0]) * (1 - lost[1])
-
-
-def class_matched_accuracy(right: Tensor, labels: Tensor, *, forget: Tensor, retain: Tensor) -> float:
-    """The accuracy that unseen rows would have if their classes were mixed as those of F.
-
-    A class of which no row remains cannot be known any more: it counts 0. One that has no unseen row counts
-    as all unseen rows do.
-
-    Args:
-        right: bool [n], whether each unseen row is classified as labelled.
-        labels: int64 [n], their classes.
-        forget: int64 [m], the classes of F.
-        retain: int64 [r], the classes of R.
-    """
-    classes, counts = torch.unique(forget, return_counts=True)
-    rates: list[float] = []
-    for number in classes.tolist():
-        here = labels == number
-        chosen = right[here] if here.any() else right
-        rates.append(float(chosen.double().mean()) if (retain == number).any() else 0.0)
-    weights = counts.double() / counts.sum()
-    return float((weights.cpu() * torch.tensor(rates, dtype=torch.float64)).sum())

@@ -5,7 +5,6 @@ from __future__ import annotations
 from torch import Tensor
 
 from app.jobs.params import NegGrad
-from workers.methods.ceilings import loss_ceilings
 from workers.methods.run import Moves, Run, budget, optimiser, take_steps
 from workers.training import multi_tensor
 from workers.training.gradients import Forward
@@ -23,7 +22,7 @@ def neggrad(run: Run, parameters: NegGrad) -> Trace:
     model = run.model(parameters.precision)
     retain = run.retain_batches(parameters.retain_batch_size)
     forget = run.forget_batches(parameters.forget_batch_size)
-    ceilings = loss_ceilings(run, parameters.ceiling, parameters.precision)
+    aim = run.counterfactual(parameters.precision) if parameters.ceiling == "unseen" else None
     descent = optimiser(parameters, model)
 
     def update(step: int, rate: float, tally: Tally) -> None:
@@ -34,7 +33,7 @@ def neggrad(run: Run, parameters: NegGrad) -> Trace:
             "forget",
             moves_statistics=False,
             scale=parameters.alpha - 1,
-            below=ceilings[forget.places(step)],
+            below=None if aim is None else aim.losses[forget.places(step)],
         )
 
         def both(forward: Forward) -> Tensor:
@@ -48,4 +47,5 @@ def neggrad(run: Run, parameters: NegGrad) -> Trace:
         descent.step(gradients, rate)
 
     steps = budget(parameters, retain)
-    return take_steps(run, parameters, Moves(model=model, optimisers=(descent,), update=update, steps=steps))
+    moves = Moves(model=model, optimisers=(descent,), update=update, steps=steps, aim=aim)
+    return take_steps(run, parameters, moves)

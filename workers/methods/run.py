@@ -12,6 +12,7 @@ from torch import Tensor
 from app.jobs.params import Precision, Steps, TrainingRecipe
 from workers.data.batches import Batches, RowSource
 from workers.data.seeds import derived_seed
+from workers.methods.counterfactual import Counterfactual, counterfactual
 from workers.methods.judge import Judge
 from workers.monitor import Monitor
 from workers.nets.network import Network
@@ -38,6 +39,8 @@ class Run:
         forget: The rows to forget.
         validation: Rows that were never trained on and are not audited with: a method judges itself by them.
         kin: Those of them that are of the same people as the rows to forget.
+        standing: Where each row of F stands among the training rows of its class, by how late it was learned:
+            float64 [len(F)] in (0, 1).
         recipe: How the network was trained.
         seed: Decides every draw.
         monitor: The way out.
@@ -50,6 +53,7 @@ class Run:
     forget: RowSource
     validation: RowSource | None = None
     kin: RowSource | None = None
+    standing: Tensor | None = None
     recipe: TrainingRecipe
     seed: int
     monitor: Monitor
@@ -68,6 +72,10 @@ class Run:
     def forget_batches(self, batch_size: int) -> Batches:
         """Shuffled batches of F, augmented as in training."""
         return self._batches(self.forget, batch_size, "forget")
+
+    def counterfactual(self, precision: Precision) -> Counterfactual | None:
+        """What a network that never saw F would make of it, by the network at its original weights."""
+        return counterfactual(self.network, self, precision=precision, seed=self.seed)
 
     def keep_mask(self, model: Differentiable, mask: list[Tensor]) -> None:
         """Leave behind which weights were let move, for whoever wants to check it."""
@@ -92,6 +100,7 @@ class Moves:
         update: One step, given its number, its learning rate, and the tally.
         steps: How many at most.
         evaluation: Whether the network is in evaluation mode meanwhile.
+        aim: What the method has found out of it already.
     """
 
     model: Differentiable
@@ -99,6 +108,7 @@ class Moves:
     update: Update
     steps: int
     evaluation: bool = False
+    aim: Counterfactual | None = None
 
 
 def optimiser(parameters: Steps, model: Differentiable, mask: list[Tensor] | None = None) -> Optimiser:
@@ -131,7 +141,7 @@ def budget(parameters: Steps, batches: Batches) -> int:
 def take_steps(run: Run, parameters: Steps, moves: Moves) -> Trace:
     """Take a method's steps, and end with the network of the step that its own readings speak for."""
     rate = LearningRate(peak=parameters.learning_rate, steps=moves.steps, schedule=parameters.schedule)
-    judge = Judge.of(run.network, parameters, run.seed, run) if parameters.readings else None
+    judge = _judge(run, parameters, moves.aim) if parameters.readings else None
     tally = Tally()
     course = Course(
         phase="unlearn",
@@ -157,6 +167,12 @@ def take_steps(run: Run, parameters: Steps, moves: Moves) -> Trace:
             rebound=_rebound(run, parameters, moves.model, judge) if parameters.rebound_steps else None,
         )
     return trace
+
+
+def _judge(run: Run, parameters: Steps, aim: Counterfactual | None) -> Judge | None:
+    aim = aim or run.counterfactual(parameters.precision)
+    target = None if aim is None else aim.accuracy
+    return Judge.of(run.network, parameters, run.seed, run, target=target)
 
 
 def _rebound(run: Run, parameters: Steps, model: Differentiable, judge: Judge) -> float:

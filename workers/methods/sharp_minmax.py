@@ -8,7 +8,6 @@ import torch
 from torch import Tensor
 
 from app.jobs.params import SharpMinMax
-from workers.methods.ceilings import loss_ceilings
 from workers.methods.masks import forget_mask
 from workers.methods.run import Moves, Run, budget, optimiser, take_steps
 from workers.training.gradients import Differentiable, Loss
@@ -57,7 +56,7 @@ def sharp_minmax(run: Run, parameters: SharpMinMax) -> Trace:
     )
     retain = run.retain_batches(parameters.retain_batch_size)
     forget = run.forget_batches(parameters.forget_batch_size)
-    ceilings = loss_ceilings(run, parameters.ceiling, parameters.precision)
+    aim = run.counterfactual(parameters.precision) if parameters.ceiling == "unseen" else None
     # AdamW takes gradients of any length alike: there the halves are weighed by their rates.
     shares = (parameters.alpha, 1 - parameters.alpha) if parameters.optimiser == "adamw" else (1.0, 1.0)
 
@@ -76,7 +75,7 @@ def sharp_minmax(run: Run, parameters: SharpMinMax) -> Trace:
             "forget",
             moves_statistics=released,
             scale=parameters.alpha - 1,
-            below=ceilings[forget.places(step)],
+            below=None if aim is None else aim.losses[forget.places(step)],
         )
         forgetter.step(sharp(forgetting, -1, forgetter, forgets), rate * shares[1])
 
@@ -90,8 +89,6 @@ def sharp_minmax(run: Run, parameters: SharpMinMax) -> Trace:
         within = mask if parameters.perturb == "own" else None
         return sharp_gradient(model, loss, sharpness, within, mask if released else None)
 
-    return take_steps(
-        run,
-        parameters,
-        Moves(model=model, optimisers=(keeper, forgetter), update=update, steps=budget(parameters, retain)),
-    )
+    steps = budget(parameters, retain)
+    moves = Moves(model=model, optimisers=(keeper, forgetter), update=update, steps=steps, aim=aim)
+    return take_steps(run, parameters, moves)

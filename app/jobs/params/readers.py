@@ -48,8 +48,9 @@ class SklearnDigits:
 
     The images and labels are real; the data set names no people, so its rows are dealt out to 60 invented
     subjects, `contributor-00` to `contributor-59`. The first `mislabelled_subjects` of them handed in wrong
-    labels: a mistaken contribution, which a network can only memorise. Half of their rows are kept out of
-    training, so that an audit has never-trained rows of the same people. `seed` decides who gets which row.
+    labels: a mistaken contribution, which a network can only memorise. A third of their rows trains; a
+    third is held out, so that an audit has never-trained rows of the same people; a third validates, so that
+    a method can judge itself. `seed` decides who gets which row.
     """
 
     __pydantic_config__: ClassVar[ConfigDict] = STRICT

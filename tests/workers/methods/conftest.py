@@ -67,7 +67,7 @@ def unseen() -> Rows:
 def judged(start: Callable[..., Run], unseen: Rows) -> Callable[..., Run]:
     """A run with unseen rows, and unseen rows of those who label wrongly."""
     wrong = Rows(unseen.images[:60], (unseen.labels[:60] + 3) % 10)
-    return lambda **changes: start(validation=unseen, kin=wrong, **changes)
+    return lambda **changes: start(**{"validation": unseen, "kin": wrong, **changes})
 
 
 @pytest.fixture

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -8,51 +8,15 @@ import torch
 from torch import Tensor
 
 from app.jobs.params import GradientAscent, NegGrad
-from workers.data.batches import Rows
 from workers.methods.gradient_ascent import gradient_ascent
-from workers.methods.judge import Judge, class_matched_accuracy
 from workers.methods.neggrad import neggrad
 from workers.methods.run import Run
 from workers.monitor import Cancelled, Silent
-from workers.training.evaluate import accuracy
 from workers.training.loop import Diverged, Reading
 
 
 def _weights(run: Run) -> list[Tensor]:
     return [tensor.clone() for tensor in run.network.state_dict().values()]
-
-
-def _target(run: Run) -> float:
-    judge = Judge.of(run.network, NegGrad(), 0, run)
-    assert judge is not None
-    return judge.target
-
-
-def test_the_worked_case() -> None:
-    """Classes 0 and 1 are known at 50% and 100%; all rows of 2 are in F; 3 has no unseen row."""
-    right = torch.tensor([True, False, True, True, True])
-    labels = torch.tensor([0, 0, 1, 1, 2])
-
-    def expected(forget: list[int], retain: Sequence[int] = (0, 1, 3)) -> float:
-        return class_matched_accuracy(right, labels, forget=torch.tensor(forget), retain=torch.tensor(retain))
-
-    assert expected([0, 0, 0, 1]) == pytest.approx(0.75 * 0.5 + 0.25)
-    assert expected([2, 2]) == 0.0
-    assert expected([3]) == pytest.approx(0.8)
-
-
-def test_the_target_is_what_unseen_rows_of_the_same_people_come_to(judged: Callable[..., Run]) -> None:
-    """Those who mislabel: a network that never saw their rows classifies hardly one as they did."""
-    run = judged()
-    assert run.kin is not None
-    counts = accuracy(run.network, run.kin)
-    assert _target(run) == counts["correct"] / counts["n"] < 0.2
-
-
-def test_without_them_it_is_that_of_the_same_classes(start: Callable[..., Run], unseen: Rows) -> None:
-    """Few rows of the same people say nothing."""
-    few = Rows(unseen.images[:5], (unseen.labels[:5] + 3) % 10)
-    assert _target(start(validation=unseen, kin=few)) == _target(start(validation=unseen)) > 0.6
 
 
 def test_without_unseen_rows_nothing_is_judged(start: Callable[..., Run]) -> None:
