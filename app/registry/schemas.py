@@ -126,8 +126,9 @@ Basis = Literal["estimate", "proxy"]
 class TierRows(BaseModel):
     """The rows that the version has memorised most, least, or middlingly: as many as a share of all its rows.
 
-    The accuracy that methods aim at, that on never-trained rows, is no target for such rows: a network
-    retrained without them gets far fewer (high) or more (low) of them right. The reference says how many.
+    The accuracy on never-trained rows is no target for such rows: a network retrained without them gets far
+    fewer (high) or more (low) of them right. What methods aim at instead is guessed from the proxy; how many
+    it should be only the reference says.
     """
 
     model_config = ConfigDict(extra="forbid")
