@@ -19,7 +19,7 @@ from workers.data.roles import draw_roles, split_codes
 from workers.spec import DataSpec, Environment
 
 RECIPE = TrainingRecipe(epochs=40, weight_decay=5e-3, precision="fp32")
-PARAMETERS = SharpMinMax(steps=80, alpha=0.9, learning_rate=0.02, precision="fp32")
+PARAMETERS = SharpMinMax(steps=80, alpha=0.8, precision="fp32")
 MISLABELLED = 7
 
 

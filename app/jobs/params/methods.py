@@ -136,9 +136,9 @@ METHODS: Mapping[str, MethodInfo] = {
             "Split the parameters by the size of their forget gradient: sharpness-aware minimisation on the "
             "part that keeps, sharpness maximisation on the part that forgets."
         ),
-        use="First, where deleted rows are entangled with the others; it costs twice NegGrad+.",
-        passes_per_step=4,
-        passes="4 a step, or 2 with the ascent along the momentum, and one pass over F",
+        use="First: it goes no further than an unseen row would, and leaves most weights alone.",
+        passes_per_step=2,
+        passes="2 a step, or 4 with ascents by the gradient, and one pass over F",
         parameter_copies=5,
         source="Tang & Khanna 2026, arXiv 2506.13715, section 4",
     ),

@@ -125,7 +125,7 @@ class NegGrad(Iterative):
     """alpha * CE(retain) - (1 - alpha) * CE(forget) in one step."""
 
     alpha: Alpha = 0.8
-    ceiling: Ceiling = "none"
+    ceiling: Ceiling = "unseen"
     forget_batch_size: ForgetBatch = 64
     objective: ObjectiveOf = field(default_factory=Plain)
     sharpness_on: Annotated[
@@ -242,22 +242,23 @@ class FisherForgetting:
 
 @dataclass(frozen=True, kw_only=True)
 class SharpMinMax(Iterative):
-    """Two disjoint halves of the weights: one keeps (sharpness minimised), one forgets (maximised)."""
+    """One part of the weights forgets (sharpness maximised), the others or all keep (sharpness minimised)."""
 
-    alpha: Alpha = 0.8
+    learning_rate: Annotated[Rate, Field(description="At the first step.")] = 0.02
+    alpha: Alpha = 0.6
     rho: Annotated[
         NonNegative, Field(description="Length of the ascent step; 0: no sharpness, at the same cost.")
-    ] = 0.5
+    ] = 0.2
     adaptive: Annotated[bool, Field(description="Scale the ascent by the size of each weight (ASAM).")] = True
     sharpness_weight: Annotated[
         NonNegative, Field(description="lambda; 0: plain gradients, at the same cost.")
     ] = 1.0
-    mask_fraction: MaskFraction = 0.1
+    mask_fraction: MaskFraction = 0.3
     mask_end: MaskEnd = "top"
     keeps: Annotated[
         Literal["rest", "all"],
         Field(description="Whether the keeping step moves the other weights alone, or all of them."),
-    ] = "rest"
+    ] = "all"
     perturb: Annotated[
         Literal["own", "all"],
         Field(description="Whether an ascent by the gradient moves a half's own weights or all."),
@@ -270,9 +271,9 @@ class SharpMinMax(Iterative):
                 "pass of its own and halves the cost of a step."
             )
         ),
-    ] = "gradient"
-    ceiling: Ceiling = "none"
-    forget_batch_size: ForgetBatch = 16
+    ] = "momentum"
+    ceiling: Ceiling = "unseen"
+    forget_batch_size: ForgetBatch = 32
     freeze_statistics: Annotated[
         bool, Field(description="Leave the running statistics of batch normalisation as they are.")
     ] = False

@@ -69,5 +69,5 @@ def test_what_scores_best_is_recommended(start: Callable[..., Run], unseen: Rows
     for name, trials in (("alpha", found["alphas"]), ("mask_fraction", found["mask_fractions"])):
         best = max(trials, key=lambda trial: trial["score"])
         assert found["recommended"][name] == best[name]
-    assert found["passes"] == 2 + 20 * 2 * len(ALPHAS) + (20 * 4 + 1) * len(MASK_FRACTIONS)
+    assert found["passes"] == 2 + 20 * 2 * len(ALPHAS) + (20 * 2 + 1) * len(MASK_FRACTIONS)
     assert probe(start(validation=unseen), steps=20, precision="fp32")["alphas"] == found["alphas"]

@@ -72,7 +72,7 @@ def test_untouched_coordinates_keep_their_bits(
     """SalUn's outside its mask; Sharp MinMax's forgetting half, where nothing pulls it."""
     run = start()
     before = [weight.detach().clone() for weight in run.network.parameters()]
-    pulls = {"alpha": 1.0, "weight_decay": 0.0} if name == "sharp_minmax" else {}
+    pulls = {"alpha": 1.0, "weight_decay": 0.0, "keeps": "rest"} if name == "sharp_minmax" else {}
     _after(run, name, {"steps": 3, "mask_fraction": fraction, **chosen, **pulls})
     for weight, old, mask in zip(run.network.parameters(), before, run.kept["mask"].values(), strict=True):
         still = mask if name == "sharp_minmax" else ~mask
@@ -100,7 +100,7 @@ def test_at_alpha_1_the_loss_never_reads_the_rows_to_forget(
     runs = start(), start(forget=other)
     common = {"steps": 3, **chosen, "alpha": 1.0}
     if name == "sharp_minmax":
-        common |= {"momentum": 0.0, "weight_decay": 0.0, "clip_norm": None}
+        common |= {"momentum": 0.0, "weight_decay": 0.0, "clip_norm": None, "keeps": "rest"}
     results = [_after(run, name, common) for run in runs]
     if name == "neggrad":
         assert _equal(*results)

@@ -32,10 +32,13 @@ SWITCHES = [
 ]
 
 
+PUBLISHED: dict[str, Any] = {"keeps": "rest", "ascent": "gradient", "ceiling": "none", "rho": 0.5}
+SHORT: dict[str, Any] = {"precision": "fp32", "steps": 5, "retain_batch_size": 32, "learning_rate": 0.05}
+
+
 def _parameters(**given: Any) -> SharpMinMax:
-    return SharpMinMax(
-        **{"precision": "fp32", "steps": 5, "retain_batch_size": 32, "learning_rate": 0.05, **given}
-    )
+    """The paper's method, but for what is given."""
+    return SharpMinMax(**{**SHORT, **PUBLISHED, "mask_fraction": 0.1, "forget_batch_size": 16, **given})
 
 
 def _half_step(
