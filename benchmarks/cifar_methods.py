@@ -3,14 +3,16 @@
     .venv/bin/python -m benchmarks.cifar_methods search
     .venv/bin/python -m benchmarks.cifar_methods run --seeds 0 1 2 3 4
 
-`search` draws the same number of settings for each method, on a case of its own, and scores them on
-validation rows, as the methods themselves do: no retrained network is looked at. `run` takes each method's
+`search` draws the same number of settings for each method, on a case of its own, first from wide ranges and
+then around the best, and scores them on validation rows, as the methods themselves do: no retrained network
+is looked at. `run` takes each method's
 best setting to the other cases and audits what comes out against the retrained network. Each result is a row
 that is committed; what is there is not computed again.
 """
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -31,7 +33,8 @@ from workers.spec import Learned, Unlearned, UnlearnSpec, Version
 from workers.training.loop import Diverged
 
 BUDGETS = {0.05: 3, 0.10: 4, 0.15: 6, 0.30: 10}  # share of retraining's cost: readings of the method's own
-SEARCH_CASE, SEARCH_BUDGET, TRIALS = 100, 0.10, 8
+SEARCH_CASE, SEARCH_BUDGET = 100, 0.10
+WIDE, TRIALS = 16, 20  # draws from the whole ranges, and all, those around the best of them included
 _ROWS = RECIPE.batch_size  # a pass is one over so many rows; fewer cost less
 _READING = 1200 / _ROWS / 3  # a reading is forward passes alone over 1,200 rows
 _UNSEEN_ROWS = 1000  # that ceilings are taken from
@@ -230,9 +233,8 @@ def _unlearned(case: Case, name: str, spec: UnlearnSpec) -> Unlearned:
 
 def trial(case: Case, name: str, number: int) -> dict[str, Any]:
     """One setting of the search: its score on validation rows at the step that it kept."""
-    entry = ENTRIES[name]
-    drawn = entry.draw(np.random.default_rng(derived_seed(number, "trial", name)))
-    parameters = budgeted(entry, drawn, SEARCH_BUDGET, len(case.forget))
+    drawn = setting(name, number)
+    parameters = budgeted(ENTRIES[name], drawn, SEARCH_BUDGET, len(case.forget))
     facts = _facts(case, name, SEARCH_BUDGET, parameters)
     results = Results("cifar_search")
     if (row := results.of(facts)) is None:
@@ -251,13 +253,41 @@ def _tried(case: Case, name: str, parameters: MethodParameters) -> dict[str, Any
     return {"figures": figures, "seconds": done.seconds}
 
 
-def best(name: str) -> dict[str, Any]:
-    """What the search drew for this method that scored best."""
-    rows = [row for row in Results("cifar_search") if row["setting"]["entry"] == name]
-    if len(rows) < TRIALS:
-        raise SystemExit(f"{name} has {len(rows)} of {TRIALS} trials: run the search first")
-    chosen: dict[str, Any] = max(rows, key=lambda row: row["figures"]["kept"]["score"])["drawn"]
+def setting(name: str, number: int) -> dict[str, Any]:
+    """What is tried as a method's trial of this number."""
+    draw = np.random.default_rng(derived_seed(number, "trial", name))
+    return ENTRIES[name].draw(draw) if number < WIDE else _near(draw, best(name, WIDE))
+
+
+def _near(draw: np.random.Generator, drawn: Mapping[str, Any]) -> dict[str, Any]:
+    """Numbers within a factor of 1.5 of those given, alpha by its distance from 1; choices as they are."""
+
+    def moved(value: float) -> float:
+        return float(f"{value * math.exp(draw.uniform(-math.log(1.5), math.log(1.5))):.2g}")
+
+    numbers = {name: value for name, value in drawn.items() if isinstance(value, float)}
+    changed = {name: moved(value) for name, value in numbers.items() if name != "alpha"}
+    if "alpha" in numbers:
+        changed["alpha"] = round(1 - moved(1 - numbers["alpha"]), 3)
+    return {**drawn, **changed}
+
+
+def best(name: str, trials: int = TRIALS) -> dict[str, Any]:
+    """The setting that scored best in the method's first trials."""
+    rows = {_key(row["drawn"]): row for row in Results("cifar_search") if row["setting"]["entry"] == name}
+    tried = [_key(setting(name, number)) for number in range(trials)]
+    if missing := sum(key not in rows for key in tried):
+        raise SystemExit(f"{name} lacks {missing} of {trials} trials: run the search first")
+    chosen: dict[str, Any] = max((rows[key] for key in tried), key=_score)["drawn"]
     return chosen
+
+
+def _key(drawn: Mapping[str, Any]) -> str:
+    return json.dumps(drawn, sort_keys=True)
+
+
+def _score(row: Mapping[str, Any]) -> float:
+    return float(row["figures"]["kept"]["score"])
 
 
 def measure(case: Case, name: str, budget: float, known: pipeline.Known) -> dict[str, Any]:

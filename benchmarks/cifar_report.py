@@ -9,11 +9,11 @@ the page is what the rows say.
 from __future__ import annotations
 
 import io
-import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import median
 from typing import Any, Final
 
 import matplotlib as mpl
@@ -131,6 +131,47 @@ def markdown() -> str:
     return "\n".join(parts)
 
 
+def searched() -> str:
+    """How well the best setting of each method did by its own measure, and which one it is."""
+    scores: dict[str, list[tuple[float, str]]] = {}
+    for row in Results("cifar_search"):
+        drawn = ", ".join(f"{name} {_shown(value)}" for name, value in sorted(row["drawn"].items()))
+        scores.setdefault(row["setting"]["entry"], []).append((row["figures"]["kept"]["score"], drawn))
+    lines = ["| method | settings | best score | median | the best |", "|---|---|---|---|---|"]
+    for name in ENTRIES:
+        if tried := sorted(scores.get(name, [])):
+            middle = median(score for score, _ in tried)
+            lines.append(f"| {name} | {len(tried)} | {tried[-1][0]:.3f} | {middle:.3f} | {tried[-1][1]} |")
+    return "\n".join([*lines, ""])
+
+
+def _shown(value: object) -> str:
+    if isinstance(value, dict):
+        return " ".join(str(part) for part in value.values())
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def expectations() -> str:
+    """What methods expected of F before their first step, and what the retrained networks came to."""
+    found: dict[tuple[ForgetSet, int], tuple[float, float]] = {}
+    for row in Results("cifar_methods"):
+        if (figures := row["figures"]) is not None:
+            reference = figures["accuracy"]["reference"]["forget"]["rate"]
+            place = (row["setting"]["forget"], row["setting"]["seed"])
+            found[place] = (figures["course"]["target"], reference)
+    lines = ["| F | seed | expected accuracy on F | of the retrained network |", "|---|---|---|---|"]
+    lines += [
+        f"| {kind} | {seed} | {100 * target:.1f}% | {100 * reference:.1f}% |"
+        for (kind, seed), (target, reference) in sorted(found.items(), key=_order)
+    ]
+    return "\n".join([*lines, ""])
+
+
+def _order(entry: tuple[tuple[ForgetSet, int], object]) -> tuple[int, int]:
+    kind, seed = entry[0]
+    return (["random", *_KINDS].index(kind), seed)
+
+
 def picture() -> str:
     """ToW against the share of retraining's time, a line a method, as SVG."""
     with mpl.rc_context({"svg.hashsalt": "expunge", "svg.fonttype": "none"}):
@@ -149,7 +190,8 @@ def picture() -> str:
                 panel.plot(*zip(*points, strict=True), style, marker=marker, label=name, markersize=5)
         panel.set_xlabel("share of retraining's time, %")
         panel.set_ylabel("tug of war (1: as retrained)")
-        panel.legend(fontsize=7, ncols=2, frameon=False)
+        if panel.has_data():
+            panel.legend(fontsize=7, ncols=2, frameon=False)
         drawn = io.StringIO()
         figure.savefig(drawn, format="svg", metadata={"Date": None})
         return drawn.getvalue()
@@ -163,8 +205,12 @@ def _centre(group: Group) -> float:
 def page() -> str:
     """docs/results.md with the tables as the rows have them."""
     text = (DOCS / "results.md").read_text()
-    marks = r"(<!-- cifar methods -->\n).*?(<!-- end -->)"
-    return re.sub(marks, lambda found: f"{found[1]}\n{markdown()}{found[2]}", text, flags=re.DOTALL)
+    parts = {"search": searched(), "methods": markdown(), "expectations": expectations()}
+    for name, content in parts.items():
+        before, mark, rest = text.partition(f"<!-- cifar {name} -->\n")
+        _, end, after = rest.partition("\n<!-- end -->")
+        text = f"{before}{mark}\n{content}{end}{after}"
+    return text
 
 
 def main() -> None:

@@ -31,6 +31,7 @@ from app.registry.router import router as models
 from app.registry.router import weights
 from app.reports.router import router as reports
 from app.tables import DatasetVersion, DeletionRequest, Job, ModelVersion, Target, WebhookDelivery
+from benchmarks import cifar_report
 
 _ROOT = Path(__file__).parent.parent
 _DOCS = _ROOT / "docs"
@@ -285,3 +286,9 @@ def test_errors_are_listed() -> None:
     sources = (_ROOT / "app" / "errors.py").read_text() + (_ROOT / "app" / "limits.py").read_text()
     rendered = dict(reversed(pair) for pair in re.findall(r'render\((\d+), "([\w-]+)"', sources))
     assert listed == {**rendered, **raised, "http": "any"}
+
+
+def test_results_are_those_of_the_rows() -> None:
+    """The tables and the picture of the comparison are what the committed rows of the benchmarks say."""
+    assert (_DOCS / "results.md").read_text() == cifar_report.page()
+    assert (_DOCS / cifar_report.PICTURE).read_text() == cifar_report.picture()
