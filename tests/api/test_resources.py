@@ -7,7 +7,7 @@ import uuid
 import pytest
 
 from app.callers.service import Scope
-from app.jobs.params import METHODS
+from app.jobs.params import METHODS, SharpMinMax
 from app.reports.attestation import load_public_pem, verify
 from app.tables import Job
 from tests.fixtures.api import Api
@@ -200,7 +200,8 @@ def test_every_method_is_listed_with_its_parameters(api: Api) -> None:
     """With schema, cost and source."""
     methods = {method["name"]: method for method in api.get("/v1/methods").json()}
     assert set(methods) == set(METHODS)
-    assert methods["sharp_minmax"]["parameters"]["properties"]["rho"]["default"] == 0.5
+    rho = methods["sharp_minmax"]["parameters"]["properties"]["rho"]
+    assert rho["default"] == SharpMinMax().rho
     assert methods["retrain"]["exact"]
 
 
