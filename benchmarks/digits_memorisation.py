@@ -34,7 +34,7 @@ from workers.nets.factory import build
 from workers.nets.network import Network
 from workers.training.confidence import Confidence, scores
 from workers.training.evaluate import hits
-from workers.training.train import fit
+from workers.training.train import Lesson, fit
 
 _RATIO = 0.7
 _REPEATS = 7  # of the timing
@@ -70,7 +70,7 @@ def timed(facts: dict[str, Any]) -> dict[str, Any]:
         for name, times in seconds.items():
             confidence = Confidence(len(rows), rows.device) if name == "recorded" else None
             started = time.process_time()
-            fit(_network(0, 0), rows, RECIPE, 0, Silent(), confidence=confidence)
+            fit(_network(0, 0), Lesson(rows, RECIPE, 0, confidence=confidence), Silent())
             times.append(time.process_time() - started)
     overheads = [recorded / plain - 1 for plain, recorded in zip(*seconds.values(), strict=True)]
     return {"setting": facts, "processor_seconds": seconds, "median_overhead": median(overheads)}
@@ -88,14 +88,16 @@ def _subsampled(rows: Rows, seed: int, networks: int) -> tuple[BoolArray, BoolAr
         places = subset(len(rows), _RATIO, derived_seed(seed, "subset", number))
         included[number, places] = True
         network = _network(seed, number)
-        fit(network, rows.take(torch.from_numpy(places)), RECIPE, derived_seed(seed, number), Silent())
+        fit(
+            network, Lesson(rows.take(torch.from_numpy(places)), RECIPE, derived_seed(seed, number)), Silent()
+        )
         correct[number] = hits(network, rows).numpy()
     return included, correct
 
 
 def _proxy(rows: Rows, ordinals: RowSet, seed: int) -> FloatArray:
     confidence = Confidence(len(rows), rows.device)
-    fit(_network(seed, 0), rows, RECIPE, seed, Silent(), confidence=confidence)
+    fit(_network(seed, 0), Lesson(rows, RECIPE, seed, confidence=confidence), Silent())
     return scores(confidence.packed(ordinals, RECIPE.epochs), ordinals)
 
 

@@ -53,9 +53,10 @@ from workers.spec import (
 from workers.training.confidence import Confidence
 from workers.training.confidence import scores as confidence_scores
 from workers.training.evaluate import accuracy, evaluate, hits
+from workers.training.memory import begin_peak, peak_bytes
 from workers.training.precision import autocast_dtype
 from workers.training.surroundings import described, surroundings
-from workers.training.train import fit
+from workers.training.train import Lesson, fit
 
 Known = dict[tuple[str, ...], Sets]  # a network's outputs, by its weights and the digests of the sets of rows
 
@@ -71,9 +72,10 @@ def train(spec: TrainSpec, store: BlobStore, monitor: Monitor) -> TrainOutcome:
     """Train a network from scratch and measure it.
 
     Figures: accuracy {"train" | "validation" | "test": {"correct", "n"}}, curve [{"train_loss",
-    "train_accuracy"} an epoch], seconds and passes of the training, memorisation {"kind": "confidence",
-    "proxy": the blob that `workers.training.confidence.scores` reads, "rows": those it tells of}, parameters,
-    precision, environment.
+    "train_accuracy", and what the objective tells} an epoch], readings [{"step", "validation": accuracy} an
+    epoch, if the recipe has patience], of the training seconds, passes, rows_per_second and
+    peak_memory_bytes, memorisation {"kind": "confidence", "proxy": the blob that `workers.training.confidence.scores` reads,
+    "rows": those it tells of}, parameters, precision, environment.
 
     Raises:
         DataFault: the data cannot be read, or are not those that were registered.
@@ -83,19 +85,25 @@ def train(spec: TrainSpec, store: BlobStore, monitor: Monitor) -> TrainOutcome:
     with surroundings(spec.environment) as device:
         load_rows = _loader(spec, store, device, monitor)
         network = _new_network(spec.architecture, spec.data, spec.seed).to(device)
-        rows = load_rows(spec.train)
+        rows, validation = load_rows(spec.train), load_rows(spec.validation)
         confidence = Confidence(len(rows), device)
-        trace = fit(network, rows, spec.recipe, spec.seed, monitor, confidence=confidence)
+        lesson = Lesson(rows, spec.recipe, spec.seed, validation=validation, confidence=confidence)
+        begin_peak(device)
+        trace = fit(network, lesson, monitor)
+        peak = peak_bytes(device)
         judged = sampled_places(len(rows), _MOST_JUDGED_ROWS, derived_seed(spec.seed, "train sample"))
         correct = {"train": accuracy(network, rows, torch.from_numpy(judged).to(rows.index_device))}
-        for name, row_set in {"validation": spec.validation, "test": spec.test}.items():
-            correct[name] = accuracy(network, load_rows(row_set))
-        proxy = store.put(confidence.packed(spec.train, spec.recipe.epochs))
+        for name, source in {"validation": validation, "test": load_rows(spec.test)}.items():
+            correct[name] = accuracy(network, source)
+        proxy = store.put(confidence.packed(spec.train, len(trace.curve)))
         figures = {
             "accuracy": correct,
             "curve": trace.curve,
+            "readings": trace.readings,
             "seconds": trace.seconds,
             "passes": trace.passes,
+            "rows_per_second": len(trace.curve) * len(rows) / trace.seconds,
+            "peak_memory_bytes": peak,
             "memorisation": {"kind": "confidence", "proxy": proxy, "rows": spec.train.digest},
             "parameters": sum(weight.numel() for weight in network.parameters()),
             "normalisation": asdict(network.normalisation),
@@ -119,7 +127,9 @@ def shadow(spec: TrainSpec, judged: RowSet, store: BlobStore, monitor: Monitor) 
     with surroundings(spec.environment) as device:
         load_rows = _loader(spec, store, device, monitor)
         network = _new_network(spec.architecture, spec.data, spec.seed).to(device)
-        trace = fit(network, load_rows(spec.train), spec.recipe, spec.seed, monitor)
+        validation = load_rows(spec.validation)
+        lesson = Lesson(load_rows(spec.train), spec.recipe, spec.seed, validation=validation)
+        trace = fit(network, lesson, monitor)
         right = hits(network, load_rows(judged)).cpu().numpy()
         ordinals = np.fromiter(judged, dtype=np.int64, count=len(judged))
         correct = RowSet.of(ordinals[right].tolist())

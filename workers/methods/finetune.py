@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from app.jobs.params import Finetune
-from workers.methods.run import Moves, Run, budget, optimiser, take_steps
+from workers.methods.run import Moves, Run, budget, take_steps
 from workers.training.loop import Trace
 from workers.training.objectives import cross_entropy, objective_gradient
+from workers.training.optimiser import optimiser
 from workers.training.tally import Tally
 
 
@@ -13,7 +14,7 @@ def finetune(run: Run, parameters: Finetune) -> Trace:
     """Descend on CE(R) alone (Golatkar et al. 2020)."""
     model = run.model(parameters.precision)
     batches = run.retain_batches(parameters.retain_batch_size)
-    descent = optimiser(parameters, model)
+    descent = optimiser(parameters, model.weights)
 
     def update(step: int, rate: float, tally: Tally) -> None:
         loss = cross_entropy(batches.at(step), tally, "retain")

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from app.jobs.params import GradientAscent
-from workers.methods.run import Moves, Run, budget, optimiser, take_steps
+from workers.methods.run import Moves, Run, budget, take_steps
 from workers.training.loop import Trace
 from workers.training.objectives import cross_entropy, objective_gradient
+from workers.training.optimiser import optimiser
 from workers.training.tally import Tally
 
 
@@ -17,7 +18,7 @@ def gradient_ascent(run: Run, parameters: GradientAscent) -> Trace:
     """
     model = run.model(parameters.precision)
     batches = run.forget_batches(parameters.forget_batch_size)
-    ascent = optimiser(parameters, model)
+    ascent = optimiser(parameters, model.weights)
 
     def update(step: int, rate: float, tally: Tally) -> None:
         loss = cross_entropy(batches.at(step), tally, "forget", moves_statistics=False, scale=-1)

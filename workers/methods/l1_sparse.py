@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from app.jobs.params import L1Sparse
-from workers.methods.run import Moves, Run, budget, optimiser, take_steps
+from workers.methods.run import Moves, Run, budget, take_steps
 from workers.training import multi_tensor
 from workers.training.loop import Trace
 from workers.training.objectives import cross_entropy, objective_gradient
+from workers.training.optimiser import optimiser
 from workers.training.tally import Tally
 
 
@@ -18,7 +19,7 @@ def l1_sparse(run: Run, parameters: L1Sparse) -> Trace:
     """
     model = run.model(parameters.precision)
     batches = run.retain_batches(parameters.retain_batch_size)
-    descent = optimiser(parameters, model)
+    descent = optimiser(parameters, model.weights)
     steps = budget(parameters, batches)
 
     def update(step: int, rate: float, tally: Tally) -> None:

@@ -5,11 +5,12 @@ from __future__ import annotations
 from torch import Tensor
 
 from app.jobs.params import NegGrad
-from workers.methods.run import Moves, Run, budget, optimiser, take_steps
+from workers.methods.run import Moves, Run, budget, take_steps
 from workers.training import multi_tensor
 from workers.training.gradients import Forward
 from workers.training.loop import Trace
 from workers.training.objectives import cross_entropy, objective_gradient
+from workers.training.optimiser import optimiser
 from workers.training.tally import Tally
 
 
@@ -23,7 +24,7 @@ def neggrad(run: Run, parameters: NegGrad) -> Trace:
     retain = run.retain_batches(parameters.retain_batch_size)
     forget = run.forget_batches(parameters.forget_batch_size)
     aim = run.counterfactual(parameters.precision) if parameters.ceiling == "unseen" else None
-    descent = optimiser(parameters, model)
+    descent = optimiser(parameters, model.weights)
 
     def update(step: int, rate: float, tally: Tally) -> None:
         keeping = cross_entropy(retain.at(step), tally, "retain", scale=parameters.alpha)

@@ -10,10 +10,11 @@ from app.jobs.params import RandomLabel, SalUn
 from workers.data.batches import Rows
 from workers.data.seeds import generator
 from workers.methods.masks import forget_mask
-from workers.methods.run import Moves, Run, budget, optimiser, take_steps
+from workers.methods.run import Moves, Run, budget, take_steps
 from workers.training.gradients import Differentiable, Forward
 from workers.training.loop import Trace
 from workers.training.objectives import cross_entropy, objective_gradient
+from workers.training.optimiser import optimiser
 from workers.training.tally import Tally
 
 
@@ -38,7 +39,7 @@ def salun(run: Run, parameters: SalUn) -> Trace:
 def _relabel(run: Run, parameters: RandomLabel, model: Differentiable, *, mask: list[Tensor] | None) -> Trace:
     retain = run.retain_batches(parameters.retain_batch_size)
     forget = run.forget_batches(parameters.forget_batch_size)
-    descent = optimiser(parameters, model, mask)
+    descent = optimiser(parameters, model.weights, mask)
 
     def update(step: int, rate: float, tally: Tally) -> None:
         keeping = cross_entropy(retain.at(step), tally, "retain")

@@ -7,7 +7,7 @@ from workers.data.seeds import generator
 from workers.methods.run import Run
 from workers.training.confidence import Confidence
 from workers.training.loop import Trace
-from workers.training.train import fit
+from workers.training.train import Lesson, fit
 
 
 def retrain(run: Run, parameters: Retrain) -> Trace:  # noqa: ARG001 - a method without parameters
@@ -17,6 +17,7 @@ def retrain(run: Run, parameters: Retrain) -> Trace:  # noqa: ARG001 - a method 
     """
     run.network.start_afresh(generator(run.seed, "initialise"))
     confidence = Confidence(len(run.retain), run.retain.device)
-    trace = fit(run.network, run.retain, run.recipe, run.seed, run.monitor, confidence=confidence)
-    run.kept["confidence"] = {"confidence": confidence.sums / run.recipe.epochs}
+    lesson = Lesson(run.retain, run.recipe, run.seed, validation=run.validation, confidence=confidence)
+    trace = fit(run.network, lesson, run.monitor)
+    run.kept["confidence"] = {"confidence": confidence.sums / len(trace.curve)}
     return trace

@@ -19,7 +19,7 @@ from workers.nets.network import Network
 from workers.training.gradients import Differentiable
 from workers.training.loop import Course, Trace, follow
 from workers.training.objectives import cross_entropy
-from workers.training.optimiser import AdamW, Optimiser, Sgd
+from workers.training.optimiser import Optimiser, Sgd
 from workers.training.precision import autocast_dtype
 from workers.training.schedule import LearningRate
 from workers.training.tally import Tally
@@ -109,26 +109,6 @@ class Moves:
     steps: int
     evaluation: bool = False
     aim: Counterfactual | None = None
-
-
-def optimiser(parameters: Steps, model: Differentiable, mask: list[Tensor] | None = None) -> Optimiser:
-    """The optimiser that the parameters name, at rest; with a mask it moves the marked weights only."""
-    if parameters.optimiser == "adamw":
-        return AdamW(
-            model.weights,
-            momentum=parameters.momentum,
-            second_momentum=parameters.second_momentum,
-            weight_decay=parameters.weight_decay,
-            mask=mask,
-            clip_norm=parameters.clip_norm,
-        )
-    return Sgd(
-        model.weights,
-        momentum=parameters.momentum,
-        weight_decay=parameters.weight_decay,
-        mask=mask,
-        clip_norm=parameters.clip_norm,
-    )
 
 
 def budget(parameters: Steps, batches: Batches) -> int:

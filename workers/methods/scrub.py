@@ -13,10 +13,11 @@ from torch.nn import functional
 
 from app.jobs.params import Scrub
 from workers.data.batches import Rows
-from workers.methods.run import Moves, Run, budget, optimiser, take_steps
+from workers.methods.run import Moves, Run, budget, take_steps
 from workers.training.gradients import Differentiable, Forward, Loss
 from workers.training.loop import Trace
 from workers.training.objectives import objective_gradient
+from workers.training.optimiser import optimiser
 from workers.training.precision import autocast_dtype
 from workers.training.tally import Tally
 
@@ -40,7 +41,7 @@ def scrub(run: Run, parameters: Scrub) -> Trace:
     teacher = Differentiable(
         copy.deepcopy(run.network).eval(), autocast=autocast_dtype(parameters.precision, run.retain.device)
     )
-    descent = optimiser(parameters, model)
+    descent = optimiser(parameters, model.weights)
 
     def update(step: int, rate: float, tally: Tally) -> None:
         kind, number = plan.at(step)

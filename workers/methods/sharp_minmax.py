@@ -9,11 +9,11 @@ from torch import Tensor
 
 from app.jobs.params import SharpMinMax
 from workers.methods.masks import forget_mask
-from workers.methods.run import Moves, Run, budget, optimiser, take_steps
+from workers.methods.run import Moves, Run, budget, take_steps
 from workers.training.gradients import Differentiable, Loss
 from workers.training.loop import Trace
 from workers.training.objectives import cross_entropy
-from workers.training.optimiser import Optimiser
+from workers.training.optimiser import Optimiser, optimiser
 from workers.training.sharpness import Sharpness, momentum_gradient, sharp_gradient
 from workers.training.tally import Tally
 
@@ -52,7 +52,7 @@ def sharp_minmax(run: Run, parameters: SharpMinMax) -> Trace:
     run.keep_mask(model, forgets)
     keeps = [torch.ones_like(mask) if parameters.keeps == "all" else ~mask for mask in forgets]
     keeper, forgetter = (
-        optimiser(parameters, model, None if released else mask) for mask in (keeps, forgets)
+        optimiser(parameters, model.weights, None if released else mask) for mask in (keeps, forgets)
     )
     retain = run.retain_batches(parameters.retain_batch_size)
     forget = run.forget_batches(parameters.forget_batch_size)

@@ -69,3 +69,8 @@ def norm(tensors: list[Tensor]) -> Tensor:
     """The Euclidean norm of all elements of all tensors together, a number on the device."""
     lengths = torch.stack(torch._foreach_norm(tensors))  # noqa: SLF001
     return lengths.square().sum().sqrt()
+
+
+def total(tensors: list[Tensor]) -> Tensor:
+    """The sum of all elements of all tensors together, a number on the device."""
+    return torch.stack([tensor.sum() for tensor in tensors]).sum()

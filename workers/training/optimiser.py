@@ -7,6 +7,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
+from app.jobs.params import Steps, TrainingRecipe
 from workers.training import multi_tensor
 
 _EPSILON = 1e-8
@@ -126,6 +127,29 @@ class AdamW:
         if self._mask is not None:
             fading = multi_tensor.multiply(self._weights, self._mask)
         multi_tensor.add_(self._weights, fading, -learning_rate * self._weight_decay)
+
+
+def optimiser(
+    named: Steps | TrainingRecipe, weights: list[Tensor], mask: list[Tensor] | None = None
+) -> Optimiser:
+    """The optimiser that a method's parameters or a recipe name, at rest; with a mask it moves that alone."""
+    if named.optimiser == "adamw":
+        return AdamW(
+            weights,
+            momentum=named.momentum,
+            second_momentum=named.second_momentum,
+            weight_decay=named.weight_decay,
+            mask=mask,
+            clip_norm=named.clip_norm,
+        )
+    return Sgd(
+        weights,
+        momentum=named.momentum,
+        weight_decay=named.weight_decay,
+        nesterov=isinstance(named, TrainingRecipe) and named.nesterov,
+        mask=mask,
+        clip_norm=named.clip_norm,
+    )
 
 
 def _clipped(gradients: list[Tensor], mask: list[Tensor] | None, limit: float | None) -> list[Tensor]:

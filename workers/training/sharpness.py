@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from workers.training import multi_tensor
-from workers.training.gradients import Differentiable, Loss
+from workers.training.gradients import Differentiable, Losses
 
 _TINY = 1e-12
 
@@ -41,7 +41,7 @@ def ascent(weights: list[Tensor], gradients: list[Tensor], *, rho: float, adapti
 
 
 def momentum_gradient(
-    model: Differentiable, loss: Loss, sharpness: Sharpness, momentum: list[Tensor]
+    model: Differentiable, loss: Losses, sharpness: Sharpness, momentum: list[Tensor]
 ) -> list[Tensor]:
     """The gradient at w + s * lambda * eps, eps being the ascent along the momentum instead of a gradient.
 
@@ -56,7 +56,7 @@ def momentum_gradient(
 
 def sharp_gradient(
     model: Differentiable,
-    loss: Loss,
+    loss: Losses,
     sharpness: Sharpness,
     within: list[Tensor] | None = None,
     seen: list[Tensor] | None = None,

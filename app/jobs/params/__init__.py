@@ -36,7 +36,17 @@ from app.jobs.params.readers import (
     reader_options,
     reader_schema,
 )
-from app.jobs.params.training import RECIPE, Asam, Objective, Plain, Sam, TrainingRecipe
+from app.jobs.params.training import (
+    RECIPE,
+    Asam,
+    GradientSparsity,
+    Objective,
+    Plain,
+    Sam,
+    StdLoss,
+    TrainingObjective,
+    TrainingRecipe,
+)
 from app.jobs.params.types import (
     BatchSize,
     NonNegative,
@@ -45,6 +55,7 @@ from app.jobs.params.types import (
     Schedule,
     Share,
     StepBudget,
+    TrainingSchedule,
     plain_data,
 )
 from app.jobs.params.unlearning import (
@@ -80,6 +91,7 @@ __all__ = [
     "Finetune",
     "FisherForgetting",
     "GradientAscent",
+    "GradientSparsity",
     "ImageFolder",
     "Influence",
     "Iterative",
@@ -110,11 +122,14 @@ __all__ = [
     "SharpMinMax",
     "SklearnDigits",
     "Split",
+    "StdLoss",
     "StepBudget",
     "Steps",
     "Torchvision",
     "TorchvisionDataset",
+    "TrainingObjective",
     "TrainingRecipe",
+    "TrainingSchedule",
     "architecture_schema",
     "method_parameters",
     "method_schema",

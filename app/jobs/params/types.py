@@ -22,6 +22,8 @@ StepBudget = Annotated[int, Field(ge=1, le=1_000_000)]
 
 Schedule = Literal["constant", "linear", "cosine"]
 
+TrainingSchedule = Literal["constant", "linear", "cosine", "step", "one_cycle"]
+
 Precision = Literal["auto", "fp32", "bf16"]
 
 STRICT = ConfigDict(extra="forbid")

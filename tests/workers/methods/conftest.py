@@ -19,7 +19,7 @@ from workers.methods.run import Run
 from workers.monitor import Silent
 from workers.nets.factory import build
 from workers.nets.network import Network
-from workers.training.train import fit
+from workers.training.train import Lesson, fit
 
 RECIPE = TrainingRecipe(epochs=30, batch_size=32, precision="fp32")
 
@@ -35,7 +35,7 @@ def mixed(digits: Rows) -> Rows:
 def trained(mixed: Rows) -> Network:
     """A small convolutional network that has learned the digits and memorised the wrong ones."""
     network = build(BuiltIn(width=0.5), 10, (8, 8, 1), torch.Generator().manual_seed(0))
-    fit(network, mixed, RECIPE, 0, Silent())
+    fit(network, Lesson(mixed, RECIPE, 0), Silent())
     return network
 
 

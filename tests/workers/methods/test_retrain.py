@@ -11,7 +11,7 @@ from workers.methods.run import Run
 from workers.monitor import Silent
 from workers.nets.factory import build
 from workers.training.confidence import Confidence
-from workers.training.train import fit
+from workers.training.train import Lesson, fit
 
 
 def test_it_is_training_from_scratch_on_the_rows_to_keep(start: Callable[..., Run]) -> None:
@@ -19,7 +19,7 @@ def test_it_is_training_from_scratch_on_the_rows_to_keep(start: Callable[..., Ru
     run = start()
     trace = retrain(run, Retrain())
     fresh = build(BuiltIn(width=0.5), 10, (8, 8, 1), generator(run.seed, "initialise"))
-    expected = fit(fresh, run.retain, run.recipe, run.seed, Silent())
+    expected = fit(fresh, Lesson(run.retain, run.recipe, run.seed), Silent())
     for name, tensor in run.network.state_dict().items():
         assert torch.equal(tensor, fresh.state_dict()[name]), name
     assert trace.passes == expected.passes
@@ -31,5 +31,5 @@ def test_it_leaves_confidences_behind(start: Callable[..., Run]) -> None:
     retrain(run, Retrain())
     fresh = build(BuiltIn(width=0.5), 10, (8, 8, 1), generator(run.seed, "initialise"))
     confidence = Confidence(len(run.retain), run.retain.device)
-    fit(fresh, run.retain, run.recipe, run.seed, Silent(), confidence=confidence)
+    fit(fresh, Lesson(run.retain, run.recipe, run.seed, confidence=confidence), Silent())
     assert torch.equal(run.kept["confidence"]["confidence"], confidence.sums / run.recipe.epochs)

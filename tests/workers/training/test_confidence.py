@@ -19,7 +19,7 @@ from workers.monitor import Cancelled, Monitor, Silent
 from workers.nets.factory import build
 from workers.nets.network import Network
 from workers.training.confidence import Confidence, scores
-from workers.training.train import fit
+from workers.training.train import Lesson, fit
 
 
 def _network() -> Network:
@@ -29,7 +29,7 @@ def _network() -> Network:
 def _sums(rows: Rows, monitor: Monitor | None = None, **recipe: Any) -> Tensor:
     confidence = Confidence(len(rows), torch.device("cpu"))
     given = TrainingRecipe(**{"epochs": 3, "batch_size": 32, "precision": "fp32", **recipe})
-    fit(_network(), rows, given, 0, monitor or Silent(), confidence=confidence)
+    fit(_network(), Lesson(rows, given, 0, confidence=confidence), monitor or Silent())
     return confidence.sums
 
 
@@ -58,9 +58,9 @@ def test_listening_changes_no_bit_of_the_network(digits: Rows, objective: Object
     """Weights, curve and passes are those of a training that records nothing."""
     recipe = TrainingRecipe(epochs=2, batch_size=32, precision="fp32", objective=objective)
     silent, heard = _network(), _network()
-    trace = fit(silent, digits, recipe, 0, Silent())
+    trace = fit(silent, Lesson(digits, recipe, 0), Silent())
     confidence = Confidence(len(digits), torch.device("cpu"))
-    heard_trace = fit(heard, digits, recipe, 0, Silent(), confidence=confidence)
+    heard_trace = fit(heard, Lesson(digits, recipe, 0, confidence=confidence), Silent())
     assert all(torch.equal(t, heard.state_dict()[name]) for name, t in silent.state_dict().items())
     assert (heard_trace.curve, heard_trace.passes) == (trace.curve, trace.passes)
 
@@ -122,7 +122,7 @@ def test_wrong_labels_are_learned_late(digits: Rows) -> None:
     confidence, rows = Confidence(160, torch.device("cpu")), RowSet.below(160)
     recipe = TrainingRecipe(epochs=30, batch_size=32, precision="fp32")
     network = build(BuiltIn(width=0.5), 10, (8, 8, 1), torch.Generator().manual_seed(0))
-    trace = fit(network, Rows(digits.images, given), recipe, 0, Silent(), confidence=confidence)
+    trace = fit(network, Lesson(Rows(digits.images, given), recipe, 0, confidence=confidence), Silent())
     found = scores(confidence.packed(rows, recipe.epochs), rows)
     assert trace.curve[-1]["train_accuracy"] > 0.95
     assert mannwhitneyu(found[wrong], found[~wrong]).statistic / (16 * 144) > 0.95

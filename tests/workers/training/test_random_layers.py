@@ -10,7 +10,7 @@ from workers.data.batches import Rows
 from workers.monitor import Cancelled, Silent
 from workers.nets.factory import build
 from workers.nets.network import Network
-from workers.training.train import fit
+from workers.training.train import Lesson, fit
 
 _EPOCHS = 4
 
@@ -42,7 +42,7 @@ def _network() -> Network:
 def _trained(monitor: Silent, objective: Objective, seed: int = 0) -> dict[str, torch.Tensor]:
     network = _network()
     recipe = TrainingRecipe(epochs=_EPOCHS, batch_size=12, learning_rate=0.01, objective=objective)
-    fit(network, _rows(), recipe, seed, monitor)
+    fit(network, Lesson(_rows(), recipe, seed), monitor)
     return network.state_dict()
 
 

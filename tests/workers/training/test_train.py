@@ -15,7 +15,7 @@ from workers.monitor import Cancelled, Monitor, Silent
 from workers.nets.factory import build
 from workers.training.evaluate import accuracy
 from workers.training.loop import Diverged, Trace
-from workers.training.train import fit
+from workers.training.train import Lesson, fit
 
 
 def _fit(
@@ -23,7 +23,7 @@ def _fit(
 ) -> tuple[dict[str, Tensor], Trace]:
     network = build(BuiltIn(width=0.25), 10, (8, 8, 1), torch.Generator().manual_seed(seed))
     given = {"epochs": 3, "batch_size": 32, "precision": "fp32", **recipe}
-    trace = fit(network, rows, TrainingRecipe(**given), seed, monitor or Silent())
+    trace = fit(network, Lesson(rows, TrainingRecipe(**given), seed), monitor or Silent())
     return network.state_dict(), trace
 
 
@@ -35,7 +35,7 @@ def test_it_learns_the_digits(digits: Rows) -> None:
     """A small network fits 160 real digits, and the curve shows it, an entry an epoch."""
     network = build(BuiltIn(), 10, (8, 8, 1), torch.Generator().manual_seed(0))
     recipe = TrainingRecipe(epochs=15, batch_size=32, precision="fp32")
-    trace = fit(network, digits, recipe, 0, Silent())
+    trace = fit(network, Lesson(digits, recipe, 0), Silent())
     assert accuracy(network, digits)["correct"] >= 155
     assert len(trace.curve) == 15
     assert trace.curve[-1]["train_loss"] < trace.curve[0]["train_loss"] / 4
@@ -151,10 +151,10 @@ def test_large_sets_are_normalised_by_a_sample() -> None:
     recipe = TrainingRecipe(epochs=1, batch_size=30_000, precision="fp32")
     networks = [build(BuiltIn(width=0.1), 2, (2, 2, 1), generator(0, "initialise")) for _ in range(2)]
     for network in networks:
-        fit(network, rows, recipe, 0, Silent())
+        fit(network, Lesson(rows, recipe, 0), Silent())
     assert torch.equal(networks[0].mean, networks[1].mean)
     mean = float(images.mean())
     assert 0 < abs(float(networks[0].mean) - mean) < 0.5
     part = rows.take(slice(0, 50_000))
-    fit(networks[0], part, recipe, 0, Silent())
+    fit(networks[0], Lesson(part, recipe, 0), Silent())
     assert float(networks[0].mean) == pytest.approx(images[:50_000].mean(), rel=1e-6)
