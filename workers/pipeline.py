@@ -74,8 +74,9 @@ def train(spec: TrainSpec, store: BlobStore, monitor: Monitor) -> TrainOutcome:
     Figures: accuracy {"train" | "validation" | "test": {"correct", "n"}}, curve [{"train_loss",
     "train_accuracy", and what the objective tells} an epoch], readings [{"step", "validation": accuracy} an
     epoch, if the recipe has patience], of the training seconds, passes, rows_per_second and
-    peak_memory_bytes, memorisation {"kind": "confidence", "proxy": the blob that `workers.training.confidence.scores` reads,
-    "rows": those it tells of}, parameters, precision, environment.
+    peak_memory_bytes, memorisation {"kind": "confidence", "proxy": the blob that
+    `workers.training.confidence.scores` reads, "rows": those it tells of}, parameters, precision,
+    environment.
 
     Raises:
         DataFault: the data cannot be read, or are not those that were registered.

@@ -33,6 +33,7 @@ from workers.reporting import DatabaseMonitor
 from workers.spec import TrainSpec, UnlearnSpec
 from workers.tasks import CANCELLED_EXIT
 from workers.training.loop import Diverged
+from workers.training.train import NoValidation
 
 log = structlog.get_logger(__name__)
 DATABASE_LOST_EXIT = 75
@@ -47,6 +48,7 @@ _EXPECTED = (
     BadArchitecture,
     compare.NotComparable,
     shadows.PoolTooSmall,
+    NoValidation,
 )
 
 

@@ -47,6 +47,8 @@ def register(session: Session, model: Model, new: VersionUpload, *, actor: str) 
     faults = Faults()
     _check_files(new, faults)
     dataset = _dataset(session, new, faults)
+    if dataset is not None and not service.can_follow(new.recipe, dataset):
+        faults.add(service.UNTESTED.pointer, service.UNTESTED.detail)
     rows = _rows(session, new, dataset, faults) if dataset is not None else {}
     faults.raise_any()
     if dataset is None:

@@ -18,7 +18,7 @@ from app.datasets import service as datasets
 from app.errors import Conflict, Fault, Invalid, NotFound
 from app.events import service as events
 from app.jobs import service as jobs
-from app.jobs.params import Architecture, Plugin, plain_data
+from app.jobs.params import Architecture, Plugin, TrainingRecipe, plain_data
 from app.registry import policies
 from app.registry.schemas import NewModel, Training, VersionUpload
 from app.tables import (
@@ -33,6 +33,10 @@ from app.tables import (
 )
 from models_store.rows import RowSet
 
+UNTESTED = Fault(
+    pointer="/recipe/patience",
+    detail="is counted on validation rows, and the data set has none: leave it out",
+)
 UNAPPROVED = Fault(pointer="/architecture/name", detail="the operator has approved no plugin of this name")
 _ALIASES = 0x616C6961  # the advisory lock between those who accept deletions and those who move aliases
 
@@ -68,6 +72,11 @@ def is_approved(architecture: Architecture) -> bool:
     return not isinstance(architecture, Plugin) or architecture.name in settings().network_plugins
 
 
+def can_follow(recipe: TrainingRecipe | None, dataset: DatasetVersion) -> bool:
+    """Whether the data set has the validation rows that a recipe with patience needs."""
+    return recipe is None or recipe.patience is None or bool((dataset.role_counts or {}).get("validation"))
+
+
 def list_models(session: Session, *, after: int, limit: int, retired: bool | None = None) -> Sequence[Model]:
     """Models in the order they were registered; only those in force or only retired ones, if that is said."""
     query = select(Model).where(Model.ordinal > after)
@@ -77,11 +86,18 @@ def list_models(session: Session, *, after: int, limit: int, retired: bool | Non
 
 
 def train(session: Session, model: Model, training: Training, *, actor: str) -> Job:
-    """Queue a training. Raises Invalid if the data set is not ready, Conflict if the model was retired."""
+    """Queue a training.
+
+    Raises:
+        Invalid: the data set is not ready, or lacks what the recipe needs.
+        Conflict: the model was retired.
+    """
     refuse_retired(model)
     if not is_approved(training.architecture):
         raise Invalid(faults=[UNAPPROVED])
     dataset = datasets.newest_ready(session, training.dataset, training.dataset_version)
+    if not can_follow(training.recipe, dataset):
+        raise Invalid(faults=[UNTESTED])
     job = Job(
         kind=JobKind.TRAIN,
         model_id=model.id,

@@ -14,6 +14,7 @@ from sqlalchemy.orm import Session
 from app.datasets import service as datasets
 from app.db import transaction
 from app.errors import Conflict, Invalid, NotFound
+from app.jobs.params import TrainingRecipe
 from app.registry import service, views
 from app.registry.schemas import NewModel, Training
 from app.reports import publisher
@@ -55,6 +56,19 @@ def test_training_on_an_unready_data_set_is_refused(world: World) -> None:
     world.register()
     with pytest.raises(Invalid):
         service.train(world.session, world.model(), Training(dataset="faces"), actor="desk")
+
+
+def test_patience_needs_validation_rows(world: World) -> None:
+    """A recipe that stops by validation rows is refused for a data set without, and taken for others."""
+    training = Training(dataset="faces", recipe=TrainingRecipe(patience=3))
+    version = world.dataset()
+    version.role_counts = {"train": 40}
+    with pytest.raises(Invalid) as refusal:
+        service.train(world.session, world.model(), training, actor="desk")
+    assert [fault.pointer for fault in refusal.value.faults] == ["/recipe/patience"]
+    version.role_counts = {"train": 40, "validation": 5}
+    job = service.train(world.session, world.model("other"), training, actor="desk")
+    assert job.parameters["recipe"]["patience"] == 3
 
 
 def test_a_trained_version_is_named_by_its_alias(world: World) -> None:

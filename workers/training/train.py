@@ -156,7 +156,7 @@ def _watch(lesson: Lesson, network: Network, average: Average | None) -> BestEpo
 def _layout(recipe: TrainingRecipe, device: torch.device) -> torch.memory_format:
     """Channels last, but where second derivatives are slow in it: on a CPU they take twice as long."""
     objective = recipe.objective
-    twice = isinstance(objective, GradientSparsity) and objective.form == "exact"
+    twice = isinstance(objective, GradientSparsity) and objective.form == "exact" and objective.rho > 0
     return torch.contiguous_format if twice and device.type == "cpu" else torch.channels_last
 
 
