@@ -34,7 +34,7 @@ from workers.training.loop import Diverged
 
 BUDGETS = {0.05: 3, 0.10: 4, 0.15: 6, 0.30: 10}  # share of retraining's cost: readings of the method's own
 SEARCH_CASE, SEARCH_BUDGET = 100, 0.10
-WIDE, TRIALS = 16, 20  # draws from the whole ranges, and all, those around the best of them included
+WIDE, TRIALS = 10, 13  # draws from the whole ranges, and all, those around the best of them included
 _ROWS = RECIPE.batch_size  # a pass is one over so many rows; fewer cost less
 _READING = 1200 / _ROWS / 3  # a reading is forward passes alone over 1,200 rows
 _UNSEEN_ROWS = 1000  # that ceilings are taken from

@@ -55,7 +55,7 @@ _COMPUTATION = {
     "spec": set[str](),
     "nets": {"spec"},
     "audit": set[str](),
-    "data": {"monitor"},
+    "data": {"monitor", "spec"},
     "training": {"data", "monitor", "nets", "spec"},
     "methods": {"data", "monitor", "nets", "training"},
     "pipeline": {"audit", "data", "methods", "monitor", "nets", "spec", "training"},

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, is_dataclass, replace
+from dataclasses import fields, is_dataclass, replace
 from typing import Any, Literal
 
 import torch
@@ -15,12 +15,22 @@ from app.config import Settings
 from app.datasets import rows as row_sets
 from app.datasets import service as datasets
 from app.deletions.planner import Assignment
-from app.jobs.params import ARCHITECTURE, RECIPE, Architecture, Plugin, Retrain, method_parameters
+from app.jobs.params import ARCHITECTURE, POISON, RECIPE, Architecture, Plugin, Retrain, method_parameters
 from app.registry import service as registry
 from app.tables import DatasetVersion, Job, ModelVersion
 from models_store.rows import RowSet
 from workers.nets.factory import BadArchitecture
-from workers.spec import DataSpec, Environment, Learned, TrainSpec, Unlearned, UnlearnSpec, Version
+from workers.spec import (
+    DataSpec,
+    Environment,
+    Learned,
+    Poison,
+    ReadinessSpec,
+    TrainSpec,
+    Unlearned,
+    UnlearnSpec,
+    Version,
+)
 
 _FEWEST_KIN = 20  # fewer never-trained rows of the same people than this say less than many of the same class
 
@@ -43,7 +53,7 @@ def architecture(stored: Mapping[str, Any], config: Settings) -> Architecture:
     return chosen
 
 
-def data_spec(version: DatasetVersion) -> DataSpec:
+def data_spec(session: Session, version: DatasetVersion) -> DataSpec:
     """How to read a data set version that is ready."""
     if version.num_classes is None or version.image_shape is None:
         raise ValueError("the data set version was not read yet")
@@ -55,7 +65,15 @@ def data_spec(version: DatasetVersion) -> DataSpec:
         num_classes=version.num_classes,
         image_shape=(height, width, channels),
         manifest=version.manifest,
+        poison=_poison(session, version),
     )
+
+
+def _poison(session: Session, version: DatasetVersion) -> Poison | None:
+    if version.poison is None:
+        return None
+    parameters = POISON.validate_python(version.poison["parameters"])
+    return Poison(parameters=parameters, rows=row_sets.poisoned(session, version))
 
 
 def training(session: Session, job: Job, config: Settings) -> TrainSpec:
@@ -82,7 +100,7 @@ def _train_spec(
 ) -> TrainSpec:
     deleted = row_sets.tombstoned(session, version.id)
     return TrainSpec(
-        data=data_spec(version),
+        data=data_spec(session, version),
         architecture=architecture(job.parameters["architecture"], config),
         recipe=RECIPE.validate_python(job.parameters["recipe"]),
         train=rows,
@@ -119,6 +137,35 @@ def comparison(session: Session, job: Job, config: Settings) -> UnlearnSpec | No
     return replace(spec, class_distance=job.parameters["thresholds"]["class_distance"])
 
 
+def readiness(session: Session, job: Job, config: Settings) -> ReadinessSpec:
+    """What is known of a version and of its training."""
+    version = session.get_one(ModelVersion, job.version_id)
+    dataset = datasets.version_of_job(session, job)
+    if version.weights is None:
+        raise ValueError("the version has no weights")
+    deleted = row_sets.tombstoned(session, dataset.id)
+    return ReadinessSpec(
+        data=data_spec(session, dataset),
+        version=Version(architecture=architecture(version.architecture, config), weights=version.weights),
+        recipe=None if version.recipe is None else RECIPE.validate_python(version.recipe),
+        rows=registry.rows_of(session, version) - deleted,
+        validation=row_sets.of_role(session, dataset, "validation") - deleted,
+        learned=_learned(session, version),
+        initial_seed=_initial_seed(session, version),
+        seed=job.seed,
+        environment=environment(config),
+    )
+
+
+def _initial_seed(session: Session, version: ModelVersion) -> int | None:
+    """The seed of the training that the version's weights come from; None if none here is known."""
+    while version.origin == "unlearned" and version.parent_id is not None:
+        version = session.get_one(ModelVersion, version.parent_id)
+    if version.origin != "trained" or version.job_id is None:
+        return None
+    return session.get_one(Job, version.job_id).seed
+
+
 def _unlearn_spec(
     session: Session, job: Job, parent: ModelVersion, sets: tuple[RowSet, RowSet], config: Settings
 ) -> UnlearnSpec:
@@ -133,7 +180,7 @@ def _unlearn_spec(
     deleted = row_sets.tombstoned(session, version.id)
     validation = row_sets.of_role(session, version, "validation")
     return UnlearnSpec(
-        data=data_spec(version),
+        data=data_spec(session, version),
         original=Version(architecture=architecture(parent.architecture, config), weights=parent.weights),
         recipe=RECIPE.validate_python(parent.recipe or {}),  # what it says of images is the default
         method="retrain",
@@ -189,5 +236,5 @@ def _plain(value: object) -> object:
     if isinstance(value, Learned):
         return value.blob
     if is_dataclass(value) and not isinstance(value, type):
-        return asdict(value)
+        return {field.name: _plain(getattr(value, field.name)) for field in fields(value)}
     return value

@@ -12,13 +12,14 @@ from app.datasets import service as datasets
 from app.datasets.loading import Block, Facts, Loading, Repeats
 from app.db import transaction
 from app.jobs import service as jobs
-from app.jobs.params import ROLE_SHARES, RoleShares
+from app.jobs.params import POISON, ROLE_SHARES, BadNets, RoleShares
 from app.jobs.service import Lease
 from app.pseudonyms import pseudonyms
 from app.tables import DatasetVersion
 from models_store.blobs import BlobStore, Draft
 from models_store.rows import RowSet
 from workers.data.loading import content_hashes
+from workers.data.poison import draw_poisoned, misfits
 from workers.data.reader import DataFault, Reader
 from workers.data.registry import fetch, open_reader
 from workers.data.roles import draw_roles
@@ -46,11 +47,15 @@ class _Order:
     options: dict[str, object]
     shares: RoleShares
     seed: int
+    poison: BadNets | None
 
     @classmethod
     def of(cls, version: DatasetVersion) -> _Order:
         shares = ROLE_SHARES.validate_python(version.shares)
-        return cls(version.id, version.reader, version.location, version.options, shares, version.seed)
+        given = version.poison and version.poison["parameters"]
+        poison = None if given is None else POISON.validate_python(given)
+        read = version.reader, version.location, version.options
+        return cls(version.id, *read, shares, version.seed, poison)
 
 
 def ingest(
@@ -90,12 +95,14 @@ def _register(
         monitor.progress("indexing", 1, 1)
         found = _judged(inspection, repeats)
         roles = draw_roles(found.splits, order.shares, order.seed)
+        poisoned = _poisoned(loading, order.poison, found, roles["train"])
         facts = Facts(
             num_classes=found.num_classes,
             image_shape=found.image_shape,
             class_names=found.class_names or None,
             roles=roles,
             manifest=manifest.keep(),
+            poisoned=poisoned,
         )
         job = jobs.held(session, lease)
         version = loading.attach(facts, actor=actor)
@@ -127,6 +134,17 @@ def _judged(inspection: Inspection, repeats: Repeats) -> Scan:
     if found.faults:
         raise _Faulty(found.faults)
     return found
+
+
+def _poisoned(loading: Loading, poison: BadNets | None, found: Scan, train: RowSet) -> RowSet | None:
+    """The rows that were drawn to be poisoned, which now have the target for a label. Raises DataFault."""
+    if poison is None:
+        return None
+    if faults := misfits(poison, found.image_shape, found.num_classes):
+        raise _Faulty(faults)
+    rows = draw_poisoned(poison, train, loading.labelled(poison.target))
+    loading.relabel(rows, poison.target)
+    return rows
 
 
 def _refuse(lease: Lease, faults: Sequence[str], actor: str) -> None:

@@ -7,7 +7,7 @@ newest checkpoint and ends with the same bits.
 from __future__ import annotations
 
 import time
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from itertools import islice
 from typing import Any
 
@@ -16,21 +16,24 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from app.jobs.params import Architecture, Precision
+from app.jobs.params import Architecture, BadNets, Precision
 from models_store.blobs import BlobDamaged, BlobMissing, BlobStore
 from models_store.checkpoints import pack, unpack
 from models_store.rows import RowSet
+from workers.audit.backdoor import backdoor, backdoor_figures
 from workers.audit.figures import audit_figures
 from workers.audit.outputs import Outputs, SetName, Sets
 from workers.audit.plots import margin_histograms
 from workers.data.batches import RowSource
 from workers.data.lazy import Loader
-from workers.data.manifest import open_manifest
-from workers.data.registry import open_reader
+from workers.data.poison import triggered, without_backdoor
 from workers.data.sampling import sampled_places
 from workers.data.seeds import derived_seed, generator
 from workers.methods import probe as probing
 from workers.methods.counterfactual import standing_within
+from workers.methods.curvature import flat
+from workers.methods.readiness import Subject
+from workers.methods.readiness import readiness as measured_readiness
 from workers.methods.registry import METHODS
 from workers.methods.run import Run
 from workers.monitor import Monitor
@@ -42,6 +45,7 @@ from workers.spec import (
     DataSpec,
     Fault,
     Learned,
+    ReadinessSpec,
     ShadowOutcome,
     TrainOutcome,
     TrainSpec,
@@ -49,6 +53,7 @@ from workers.spec import (
     UnlearnSpec,
     Validated,
     ValidateSpec,
+    Version,
 )
 from workers.training.confidence import Confidence
 from workers.training.confidence import scores as confidence_scores
@@ -76,7 +81,7 @@ def train(spec: TrainSpec, store: BlobStore, monitor: Monitor) -> TrainOutcome:
     epoch, if the recipe has patience], of the training seconds, passes, rows_per_second and
     peak_memory_bytes, memorisation {"kind": "confidence", "proxy": the blob that
     `workers.training.confidence.scores` reads, "rows": those it tells of}, parameters, precision,
-    environment.
+    environment, and on poisoned data backdoor, as `workers.audit.backdoor.backdoor` has it.
 
     Raises:
         DataFault: the data cannot be read, or are not those that were registered.
@@ -94,10 +99,11 @@ def train(spec: TrainSpec, store: BlobStore, monitor: Monitor) -> TrainOutcome:
         peak = peak_bytes(device)
         judged = sampled_places(len(rows), _MOST_JUDGED_ROWS, derived_seed(spec.seed, "train sample"))
         correct = {"train": accuracy(network, rows, torch.from_numpy(judged).to(rows.index_device))}
-        for name, source in {"validation": validation, "test": load_rows(spec.test)}.items():
+        test = load_rows(spec.test)
+        for name, source in {"validation": validation, "test": test}.items():
             correct[name] = accuracy(network, source)
         proxy = store.put(confidence.packed(spec.train, len(trace.curve)))
-        figures = {
+        figures: dict[str, Any] = {
             "accuracy": correct,
             "curve": trace.curve,
             "readings": trace.readings,
@@ -111,6 +117,8 @@ def train(spec: TrainSpec, store: BlobStore, monitor: Monitor) -> TrainOutcome:
             "precision": _precision(spec.recipe.precision, device),
             "environment": described(device),
         }
+        if spec.data.poison is not None:
+            figures["backdoor"] = _backdoor(network, test, spec.data.poison.parameters)
         return TrainOutcome(
             weights=_save(network, store), figures=figures, blobs={"confidence.safetensors": proxy}
         )
@@ -218,6 +226,31 @@ def probe(spec: UnlearnSpec, steps: int, store: BlobStore, monitor: Monitor) -> 
         return probing.probe(run, steps=steps, precision=spec.recipe.precision)
 
 
+def readiness(
+    spec: ReadinessSpec, store: BlobStore, monitor: Monitor, *, rows: int, iterations: int
+) -> dict[str, Any]:
+    """How hard deletions will be: see `workers.methods.readiness`.
+
+    Raises:
+        NoStep: the network has a layer without a second derivative.
+        DataFault, Cancelled, BlobMissing, BlobDamaged, WrongWeights: as above.
+    """
+    with surroundings(spec.environment) as device:
+        load_rows = _loader(spec, store, device, monitor)
+        network = _stored_network(spec.version, spec.data, store)
+        subject = Subject(
+            network=network.to(device),
+            rows=load_rows(spec.rows),
+            validation=load_rows(spec.validation),
+            recipe=spec.recipe,
+            beginning=_beginning(spec),
+            doubts=None if spec.learned is None else _doubts(spec.learned, spec.rows, store),
+            seed=spec.seed,
+            monitor=monitor,
+        )
+        return measured_readiness(subject, rows=rows, iterations=iterations)
+
+
 def audit(
     spec: UnlearnSpec, store: BlobStore, monitor: Monitor, *, known: Known | None = None
 ) -> AuditOutcome:
@@ -244,6 +277,8 @@ def audit(
         row_sets = _audited_sets(spec)
         load_rows = _loader(spec, store, device, monitor)
         rows = {name: load_rows(row_set) for name, row_set in row_sets.items()}
+        if spec.data.poison is not None:
+            rows["triggered"] = triggered(rows["test"], spec.data.poison.parameters)
         known = {} if known is None else known
         outputs: dict[str, Sets] = {}
         for number, (name, weights) in enumerate(networks.items()):
@@ -252,7 +287,10 @@ def audit(
             if weights is None:
                 continue
             key = (weights, *(row_set.digest for row_set in row_sets.values()))
-            outputs[name] = known.get(key) or _outputs(_stored_network(weights, spec, store).to(device), rows)
+            if (found := known.get(key)) is None:
+                version = replace(spec.original, weights=weights)
+                found = _outputs(_stored_network(version, spec.data, store).to(device), rows)
+            outputs[name] = found
             if name != "unlearned":
                 known[key] = outputs[name]
     seed = derived_seed(spec.seed, "audit")
@@ -274,6 +312,8 @@ def audit(
     monitor.progress("audit", len(networks), len(networks))
     figures["cost"] = _cost(spec, spec.done, audit_seconds=time.perf_counter() - started)
     figures["course"] = dict(spec.done.course)
+    if spec.data.poison is not None:
+        figures["backdoor"] = backdoor_figures(outputs, spec.data.poison.parameters.target)
     return AuditOutcome(figures=figures, blobs={"margins.svg": store.put(histograms.encode())})
 
 
@@ -281,11 +321,11 @@ def _run(spec: UnlearnSpec, store: BlobStore, device: torch.device, monitor: Mon
     load_rows = _loader(spec, store, device, monitor)
     forget, retain = load_rows(spec.forget), load_rows(spec.retain)
     return Run(
-        network=_stored_network(spec.original.weights, spec, store).to(device),
+        network=_stored_network(spec.original, spec.data, store).to(device),
         retain=retain,
         forget=forget,
         validation=load_rows(spec.validation),
-        kin=load_rows(spec.kin),
+        kin=_kin(spec, load_rows),
         standing=None if spec.learned is None else _standing(spec, spec.learned, (forget, retain), store),
         recipe=spec.recipe,
         seed=spec.seed,
@@ -297,20 +337,42 @@ def _standing(
     spec: UnlearnSpec, learned: Learned, sources: tuple[RowSource, RowSource], store: BlobStore
 ) -> Tensor | None:
     """Where each row to forget stands among its class's training rows; None if confidences are missing."""
+    forget, retain = (_doubts(learned, part, store) for part in (spec.forget, spec.retain))
+    if forget is None or retain is None:
+        return None
+    mine, others = (
+        (torch.from_numpy(part), source.labels.cpu())
+        for part, source in zip((forget, retain), sources, strict=True)
+    )
+    return standing_within(*mine, others).to(sources[0].device)
+
+
+def _doubts(learned: Learned, rows: RowSet, store: BlobStore) -> NDArray[np.float64] | None:
+    """How late each of the rows was learned: 1 - mean confidence, float64 [n]; None if that is missing."""
     try:
         doubts = confidence_scores(store.get(learned.blob), learned.rows)
     except (BlobMissing, BlobDamaged):
         return None
-    ordinals = _ordinals(learned.rows)
-    forget, retain = (
-        (torch.from_numpy(doubts[np.searchsorted(ordinals, _ordinals(part))]), source.labels.cpu())
-        for part, source in zip((spec.forget, spec.retain), sources, strict=True)
-    )
-    return standing_within(*forget, retain).to(sources[0].device)
+    return doubts[np.searchsorted(_ordinals(learned.rows), _ordinals(rows))]
+
+
+def _beginning(spec: ReadinessSpec) -> Tensor | None:
+    """All weights before the first step of the training, one vector [d]; None if it was not here."""
+    if spec.initial_seed is None:
+        return None
+    network = _new_network(spec.version.architecture, spec.data, spec.initial_seed)
+    return flat([weight.detach() for weight in network.parameters()])
 
 
 def _ordinals(rows: RowSet) -> NDArray[np.int64]:
     return np.fromiter(rows, dtype=np.int64, count=len(rows))
+
+
+def _kin(spec: UnlearnSpec, load_rows: Loader) -> RowSource:
+    poison = spec.data.poison
+    if poison is None or len(spec.forget - poison.rows):
+        return load_rows(spec.kin)
+    return without_backdoor(load_rows, spec.validation, poison.parameters)
 
 
 def _precision(wanted: Precision, device: torch.device) -> str:
@@ -318,19 +380,13 @@ def _precision(wanted: Precision, device: torch.device) -> str:
 
 
 def _loader(
-    spec: TrainSpec | ValidateSpec | UnlearnSpec, store: BlobStore, device: torch.device, monitor: Monitor
+    spec: TrainSpec | ValidateSpec | UnlearnSpec | ReadinessSpec,
+    store: BlobStore,
+    device: torch.device,
+    monitor: Monitor,
 ) -> Loader:
     """A function that brings rows of the data set onto the device, and raises DataChanged if they differ."""
-    data = spec.data
-    return Loader(
-        reader=open_reader(data.reader, data.location, data.options),
-        image_shape=data.image_shape,
-        manifest=open_manifest(store, data.manifest) if data.manifest is not None else None,
-        device=device,
-        memory_bytes=spec.environment.rows_in_memory_bytes,
-        threads=spec.environment.threads,
-        monitor=monitor,
-    )
+    return Loader.of(spec.data, spec.environment, store, device=device, monitor=monitor)
 
 
 def _audited_sets(spec: UnlearnSpec) -> dict[SetName, RowSet]:
@@ -356,6 +412,11 @@ def _outputs(network: Network, rows: dict[SetName, RowSource]) -> Sets:
     }
 
 
+def _backdoor(network: Network, test: RowSource, poison: BadNets) -> dict[str, dict[str, int]]:
+    found = _outputs(network, {"test": test, "triggered": triggered(test, poison)})
+    return backdoor(found["test"], found["triggered"], poison.target)
+
+
 def _cost(spec: UnlearnSpec, done: Unlearned, *, audit_seconds: float) -> dict[str, Any]:
     seconds = {
         "unlearning": done.seconds,
@@ -369,13 +430,13 @@ def _new_network(architecture: Architecture, data: DataSpec, seed: int) -> Netwo
     return build(architecture, data.num_classes, data.image_shape, generator(seed, "initialise"))
 
 
-def _stored_network(weights: str, spec: UnlearnSpec, store: BlobStore) -> Network:
-    """The network with these weights, which must be exactly the architecture's tensors."""
-    network = _new_network(spec.original.architecture, spec.data, seed=0)
+def _stored_network(version: Version, data: DataSpec, store: BlobStore) -> Network:
+    """The version's network, whose weights must be exactly its architecture's tensors."""
+    network = _new_network(version.architecture, data, seed=0)
     try:
-        network.load(*unpack(store.get(weights)))
+        network.load(*unpack(store.get(version.weights)))
     except ValueError as fault:
-        raise WrongWeights(f"blob {weights} does not hold the weights of this architecture") from fault
+        raise WrongWeights(f"blob {version.weights} does not hold the weights of its architecture") from fault
     return network
 
 

@@ -24,7 +24,7 @@ from app.jobs.service import Lease, LeaseLost
 from app.logs import configure
 from app.tables import JobKind
 from models_store.blobs import BlobDamaged, BlobMissing, BlobStore, StoreUnavailable
-from workers import assemble, compare, ingest, pipeline, shadows, validate
+from workers import assemble, compare, ingest, pipeline, readiness, shadows, validate
 from workers.data.reader import DataFault
 from workers.methods.curvature import NoStep
 from workers.monitor import Cancelled
@@ -172,6 +172,10 @@ def _probe(desk: Desk) -> None:
     compare.probe(desk.lease, desk.config, desk.store, desk.monitor)
 
 
+def _readiness(desk: Desk) -> None:
+    readiness.measure(desk.lease, desk.config, desk.store, desk.monitor)
+
+
 def _validate(desk: Desk) -> None:
     validate.validate(desk.lease, desk.config, desk.store, desk.monitor)
 
@@ -194,6 +198,7 @@ KINDS: Mapping[JobKind, Callable[[Desk], None]] = {
     JobKind.UNLEARN: unlearn,
     JobKind.COMPARE: _compare,
     JobKind.PROBE: _probe,
+    JobKind.READINESS: _readiness,
 }
 
 

@@ -6,10 +6,18 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from app.jobs.params import Architecture, MethodParameters, TrainingRecipe
+from app.jobs.params import Architecture, BadNets, MethodParameters, TrainingRecipe
 from models_store.rows import RowSet
 
 NO_ROWS = RowSet(b"")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Poison:
+    """Rows that are read with a trigger and another label than they have, and what these are."""
+
+    parameters: BadNets
+    rows: RowSet
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,6 +30,7 @@ class DataSpec:
     num_classes: int
     image_shape: tuple[int, int, int]  # height, width, channels
     manifest: str | None = None  # blob of the images' hashes; None: registered before they were kept
+    poison: Poison | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -116,6 +125,21 @@ class UnlearnSpec:
     reference: str | None  # weights digest of a network trained on exactly `retain`, if there is one
     reference_seconds: float | None = None
     done: Unlearned | None = None  # this job's own earlier result: only the audit is left
+    environment: Environment
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReadinessSpec:
+    """Measure how hard deletions from `version` will be."""
+
+    data: DataSpec
+    version: Version
+    recipe: TrainingRecipe | None  # None: nobody said how it was trained
+    rows: RowSet  # what it was trained on, less what has been deleted
+    validation: RowSet
+    learned: Learned | None = None
+    initial_seed: int | None = None  # of the training that it comes from, if that was here
+    seed: int
     environment: Environment
 
 

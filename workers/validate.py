@@ -62,7 +62,7 @@ def _spec(session: Session, job: Job, config: Settings) -> tuple[ValidateSpec, s
         raise _WrongRows("there are none: a network is trained on something")
     job.rows_digest = row_sets.keep(session, rows)
     spec = ValidateSpec(
-        data=data_spec(dataset),
+        data=data_spec(session, dataset),
         uploaded=Version(
             architecture=architecture(version.architecture, config), weights=version.weights or ""
         ),

@@ -67,10 +67,11 @@ class Facts:
     class_names: Sequence[str] | None
     roles: Mapping[str, RowSet]
     manifest: str
+    poisoned: RowSet | None = None  # None: the data set is not to be poisoned
 
 
 class Loading:
-    """The rows of one data set version on their way into the database: `copy`, `index`, `attach`.
+    """The rows of one data set version on their way into the database: `copy`, `index`, `relabel`, `attach`.
 
     Rows that fall under a tombstone are loaded (a report must be able to name them) but quarantined: they
     are covered by it from the first moment, so nothing ever trains on them.
@@ -112,6 +113,17 @@ class Loading:
         self._execute(f"ANALYZE {self._table}")
         return Repeats()
 
+    def labelled(self, label: int) -> RowSet:
+        """The rows that have this label."""
+        query = sql.SQL("SELECT ordinal FROM {} WHERE label = %s").format(sql.Identifier(self._table))
+        with self._driver.cursor() as cursor:
+            return RowSet.of(ordinal for (ordinal,) in cursor.stream(query, [label]))
+
+    def relabel(self, rows: RowSet, label: int) -> None:
+        """Give these rows this label."""
+        statement = sql.SQL("UPDATE {} SET label = %s WHERE ordinal = ANY(%s)")
+        self._driver.execute(statement.format(sql.Identifier(self._table)), [label, list(rows)])
+
     def attach(self, facts: Facts, *, actor: str) -> DatasetVersion:
         """Make the rows part of `samples` and the version ready; its rows by role are counted and kept."""
         session = self._session
@@ -131,6 +143,9 @@ class Loading:
         version.num_classes, version.image_shape = facts.num_classes, list(facts.image_shape)
         version.class_names = list(facts.class_names) if facts.class_names else None
         version.manifest = facts.manifest
+        if facts.poisoned is not None:
+            rows, count = row_sets.keep(session, facts.poisoned), len(facts.poisoned)
+            version.poison = {**(version.poison or {}), "rows": rows, "count": count}
         version.key_id = self._names.key_id
         version.ready_at = datetime.now(UTC)
         version.become_ready(actor=actor)

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import islice
 
-from sqlalchemy import text
+from sqlalchemy import select, text
 from sqlalchemy.orm import Session
 
 from app.datasets import rows as row_sets
 from app.datasets import service as datasets
 from app.datasets.matching import Matches, Named
-from app.datasets.schemas import Lookup, LookupResult, SampleView
+from app.datasets.schemas import Lookup, LookupResult, PoisonedSample, SampleView
+from app.errors import Invalid, NotFound
 from app.pseudonyms import pseudonyms
-from app.tables import DatasetVersion
+from app.tables import DatasetVersion, Sample
 
 _FOUND = """
     SELECT m.sample_id, m.ordinal, s.label, m.content_hash,
@@ -44,6 +46,27 @@ def look_up(session: Session, name: str, wanted: Lookup) -> LookupResult:
         unknown_sample_ids=[place for place in places if place < samples],
         unknown_subjects=[place - samples for place in places if place >= samples],
     )
+
+
+def poisoned(
+    session: Session, name: str, number: int | None, *, after: int, limit: int
+) -> list[PoisonedSample]:
+    """Poisoned samples of a version that is ready, from the place after `after` on. Raises NotFound."""
+    try:
+        version = datasets.newest_ready(session, name, number)
+    except Invalid:
+        raise NotFound from None
+    drawn = row_sets.poisoned(session, version)
+    first = min(after, len(drawn))
+    ordinals = list(islice(drawn, first, first + limit))
+    rows = select(Sample.ordinal, Sample.sample_id).where(
+        Sample.dataset_version_id == version.id, Sample.ordinal.in_(ordinals)
+    )
+    found = session.execute(rows.order_by(Sample.ordinal)).all()
+    return [
+        PoisonedSample(position=position, sample_id=sample_id, dataset_version=version.number, row=row)
+        for position, (row, sample_id) in enumerate(found, start=first)
+    ]
 
 
 def _names(wanted: Lookup) -> Iterator[Named]:

@@ -4,14 +4,22 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from fastapi import APIRouter, Depends, Request, Response
+from fastapi import APIRouter, Depends, Query, Request, Response
 from fastapi.responses import JSONResponse
 
 from app.callers.auth import require
 from app.callers.idempotency import Answer, IdempotencyHeader, once
 from app.callers.service import Caller, Scope
 from app.datasets import lookup, service
-from app.datasets.schemas import DatasetView, Lookup, LookupResult, Name, NewDataset, Registration
+from app.datasets.schemas import (
+    DatasetView,
+    Lookup,
+    LookupResult,
+    Name,
+    NewDataset,
+    PoisonedSample,
+    Registration,
+)
 from app.deps import Db, Paging
 from app.errors import documented, documented_with_body
 from app.jobs.schemas import Reason
@@ -66,3 +74,20 @@ def retire(name: Name, body: Reason, session: Db, caller: Writer) -> list[Datase
 def look_up(name: Name, body: Lookup, session: Db, _caller: Reader) -> LookupResult:
     """Look samples and people up: in which versions they are, for what, and whether they were deleted."""
     return lookup.look_up(session, name, body)
+
+
+@router.get("/{name}/poisoned-samples", operation_id="list_poisoned_samples", responses=documented(404))
+def poisoned_samples(
+    name: Name,
+    session: Db,
+    _caller: Reader,
+    paging: Paging,
+    request: Request,
+    response: Response,
+    dataset_version: Annotated[
+        int | None, Query(ge=1, lt=2**31, description="The newest ready one if left out.")
+    ] = None,
+) -> list[PoisonedSample]:
+    """The samples that were poisoned for an experiment, so that a deletion request can name them."""
+    found = lookup.poisoned(session, name, dataset_version, after=paging.after, limit=paging.limit + 1)
+    return list(paging.cut(found, request, response))

@@ -54,6 +54,12 @@ def of_role(session: Session, version: DatasetVersion, role: str) -> RowSet:
     return read(session, digest) if digest is not None else RowSet(b"")
 
 
+def poisoned(session: Session, version: DatasetVersion) -> RowSet:
+    """The rows of a data set version, which was read, that are poisoned."""
+    digest = (version.poison or {}).get("rows")
+    return read(session, digest) if digest is not None else RowSet(b"")
+
+
 def tombstoned(session: Session, version_id: uuid.UUID) -> RowSet:
     """The rows of a data set version that may not train, since a request that stands names them."""
     return _joined(session, _blocks(version_id))

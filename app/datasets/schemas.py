@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from app.jobs.params import RoleShares
+from app.jobs.params import BadNets, RoleShares
 from app.tables import DatasetState
 from app.text import Text
 
@@ -23,7 +23,13 @@ class NewDataset(BaseModel):
         extra="forbid",
         json_schema_extra={
             "examples": [
-                {"name": "digits", "reader": "sklearn_digits", "options": {"mislabelled_subjects": 7}}
+                {"name": "digits", "reader": "sklearn_digits", "options": {"mislabelled_subjects": 7}},
+                {
+                    "name": "digits-with-a-backdoor",
+                    "reader": "sklearn_digits",
+                    "options": {"mislabelled_subjects": 0},
+                    "poison": {"name": "badnets", "trigger": "square", "rate": 0.05, "target": 0},
+                },
             ]
         },
     )
@@ -37,6 +43,19 @@ class NewDataset(BaseModel):
     options: dict[str, Any] = Field(default_factory=dict, description="The reader's own options.")
     shares: RoleShares = Field(default_factory=RoleShares)
     seed: int = Field(default=0, ge=0, lt=2**63, description="Decides which rows are kept out of training.")
+    poison: BadNets | None = Field(
+        default=None,
+        description="For experiments only: a share of the training rows teaches a backdoor.",
+    )
+
+
+class PoisonView(BaseModel):
+    """How a data set version is poisoned, for an experiment."""
+
+    parameters: BadNets
+    count: int | None = Field(
+        default=None, description="How many rows are poisoned; null until they were drawn."
+    )
 
 
 class DatasetView(BaseModel):
@@ -57,6 +76,7 @@ class DatasetView(BaseModel):
     class_names: list[str] | None
     image_shape: list[int] | None
     role_counts: dict[str, int] | None
+    poison: PoisonView | None
     faults: list[Any] | None
     created_at: datetime
     ready_at: datetime | None
@@ -86,6 +106,20 @@ class SampleView(BaseModel):
     role: str = Field(examples=["train"])
     deleted: bool = Field(description="Whether a deletion request that stands bars it from training.")
     content_hash: str = Field(description="SHA-256 of its content, in hexadecimal.")
+
+
+class PoisonedSample(BaseModel):
+    """A sample that is poisoned for an experiment."""
+
+    position: int = Field(description="Among the poisoned samples, counted from 0.")
+    sample_id: str
+    dataset_version: int
+    row: int = Field(description="Its row, counted from 0.")
+
+    @property
+    def ordinal(self) -> int:
+        """Its place in the list, counted from 1, as pages want it."""
+        return self.position + 1
 
 
 class LookupResult(BaseModel):

@@ -38,6 +38,8 @@ def register(session: Session, new: NewDataset, *, actor: str) -> tuple[DatasetV
         shares=asdict(new.shares),
         seed=new.seed,
     )
+    if new.poison is not None:
+        version.poison = {"parameters": plain_data(new.poison)}
     session.add(version)
     session.flush()
     events.record(

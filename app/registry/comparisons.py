@@ -14,7 +14,7 @@ from app.errors import FAULTS_SHOWN, Conflict, Fault, Faults
 from app.jobs import service as jobs
 from app.jobs.params import METHODS
 from app.registry import memorisation, policies, service
-from app.registry.schemas import NewComparison, RandomRows, RowsById, TierRows
+from app.registry.schemas import NewComparison, PoisonedRows, RandomRows, RowsById, TierRows
 from app.registry.tiers import NoTiers
 from app.tables import Job, JobKind, JobState, Model, ModelVersion
 from models_store.rows import RowSet
@@ -122,6 +122,8 @@ def _forget(
             faults.add("/forget/share", str(reason))
             return RowSet(b""), {}
         return rows, {**wanted.model_dump(), "by": basis}
+    if isinstance(wanted, PoisonedRows):
+        return _poisoned(session, version, held, faults), wanted.model_dump()
     rows = _named(session, version, held, wanted, faults)
     return rows, {"samples": len(rows)}
 
@@ -130,6 +132,14 @@ def _drawn(held: RowSet, wanted: RandomRows) -> RowSet:
     ordinals = list(held)
     count = max(1, round(wanted.share * len(ordinals))) if ordinals else 0
     return RowSet.of(random.Random(wanted.seed).sample(ordinals, count))
+
+
+def _poisoned(session: Session, version: ModelVersion, held: RowSet, faults: Faults) -> RowSet:
+    """Those of the version's rows that are poisoned."""
+    dataset = datasets.get_version(session, version.dataset_version_id)
+    if dataset.poison is None:
+        faults.add("/forget/poisoned", "the version was not trained on a poisoned data set")
+    return held & row_sets.poisoned(session, dataset)
 
 
 def _named(session: Session, version: ModelVersion, held: RowSet, wanted: RowsById, faults: Faults) -> RowSet:

@@ -21,6 +21,7 @@ from app.registry import (
     comparisons,
     memorisation,
     policies,
+    readiness,
     registration,
     service,
     shadows,
@@ -36,9 +37,11 @@ from app.registry.schemas import (
     ModelView,
     NewComparison,
     NewModel,
+    NewReadiness,
     NewShadows,
     PolicyView,
     PoolsExtended,
+    ReadinessView,
     Registered,
     SampleScores,
     Started,
@@ -289,6 +292,38 @@ def look_up_memorisation(
     """How far a version has memorised single samples: the estimate with its standard error, and the proxy."""
     version = service.get_version(session, service.get(session, name), number)
     return memorisation.look_up(session, version, body.sample_ids)
+
+
+@router.post(
+    "/{name}/versions/{number}/readiness",
+    status_code=202,
+    response_model=Started,
+    operation_id="measure_readiness",
+    responses=documented_with_body(404, 409),
+)
+def measure_readiness(
+    name: Name,
+    number: VersionNumber,
+    body: NewReadiness,
+    session: Db,
+    caller: Writer,
+    key: IdempotencyHeader = None,
+) -> JSONResponse:
+    """Measure how hard deletions from a version will be, before there is any. Nothing is changed."""
+
+    def act() -> Answer:
+        model = service.get(session, name)
+        version = service.get_version(session, model, number)
+        job = readiness.start(session, model, version, body, actor=caller.actor)
+        return Answer(Started(job_id=job.id), location=f"/v1/models/{name}/versions/{number}/readiness")
+
+    return once(session, caller, key, route=f"readiness {name} {number}", payload=body, act=act)
+
+
+@router.get("/{name}/versions/{number}/readiness", operation_id="read_readiness", responses=documented(404))
+def read_readiness(name: Name, number: VersionNumber, session: Db, _caller: Reader) -> ReadinessView:
+    """What the newest measurement of a version's readiness found."""
+    return readiness.view(session, service.get_version(session, service.get(session, name), number))
 
 
 @router.put("/{name}/policy", operation_id="set_policy", responses=documented_with_body(404, 409))

@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from app.datasets.schemas import Name, SampleName
 from app.jobs.params import Architecture, BuiltIn, Split, TrainingRecipe
 from app.jobs.policies import Policy, Rung
-from app.tables import VersionState
+from app.tables import JobState, VersionState
 from app.text import Text
 
 Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
@@ -142,6 +142,13 @@ class TierRows(BaseModel):
     seed: int = Field(default=0, ge=0, lt=2**63, description="Decides between rows of equal scores.")
 
 
+class PoisonedRows(BaseModel):
+    """The version's rows that were poisoned for an experiment: forgetting them is cleaning the version."""
+
+    model_config = ConfigDict(extra="forbid")
+    poisoned: Literal[True]
+
+
 class NewComparison(BaseModel):
     """Methods to be run on the same version and rows, and judged by the same retrained network."""
 
@@ -161,10 +168,11 @@ class NewComparison(BaseModel):
                     "forget": {"tier": "high", "share": 0.05, "by": "proxy"},
                     "methods": [{"method": "neggrad"}],
                 },
+                {"forget": {"poisoned": True}, "methods": [{"method": "finetune"}]},
             ]
         },
     )
-    forget: RowsById | TierRows | RandomRows = Field(
+    forget: RowsById | TierRows | RandomRows | PoisonedRows = Field(
         description="Rows that are forgotten for the comparison only."
     )
     methods: list[Rung] = Field(min_length=1, max_length=50)
@@ -269,6 +277,36 @@ class Started(BaseModel):
     """The job that was queued."""
 
     job_id: uuid.UUID
+
+
+class NewReadiness(BaseModel):
+    """How closely a version is looked at."""
+
+    model_config = ConfigDict(extra="forbid", json_schema_extra={"examples": [{"rows": 1024}]})
+    rows: int = Field(
+        default=1024, ge=1, le=1_000_000, description="Training rows that are looked at, at most."
+    )
+    iterations: int = Field(
+        default=50,
+        ge=1,
+        le=10_000,
+        description="Products with the Hessian at most, each about two passes over these rows.",
+    )
+    seed: int = Field(default=0, ge=0, lt=2**63, description="Decides which rows these are.")
+
+
+class ReadinessView(BaseModel):
+    """The job that measures a version's readiness, and what it found."""
+
+    job_id: uuid.UUID
+    state: JobState
+    figures: dict[str, Any] | None = Field(
+        description=(
+            "Accuracy on trained and on unseen rows, norms of the gradient, the Hessian's largest eigenvalue,"
+            " the estimated error of first-order unlearning, how many rows were learned late, and in one"
+            " sentence how hard unlearning will be."
+        )
+    )
 
 
 class NewShadows(BaseModel):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from sqlalchemy.orm import Session
@@ -14,8 +14,8 @@ from app.reports.schemas import ComparisonView
 from app.reports.verdict import judge
 from app.tables import Job, JobKind, Model, ModelVersion
 
-# Heading, measure, factor, decimals.
-_COLUMNS = (
+_Column = tuple[str, str, float, int]  # heading, measure, factor, decimals
+_COLUMNS: tuple[_Column, ...] = (
     ("RA %", "retain_accuracy", 100, 2),
     ("FA %", "forget_accuracy", 100, 2),
     ("TA %", "test_accuracy", 100, 2),
@@ -25,11 +25,17 @@ _COLUMNS = (
     ("gap", "average_gap", 1, 3),
     ("cost", "cost_ratio", 1, 3),
 )
+_BACKDOOR: tuple[_Column, ...] = (  # on poisoned data
+    ("ASR %", "attack_success", 100, 2),
+    ("floor %", "attack_floor", 100, 2),
+)
 _WIDTH = 16
 _LEGEND = """\
 RA, FA, TA: accuracy on the rows that remain, that are forgotten, and of test. AUC: of the margin attack,
 centred on the reference's. MIA: forgotten rows that the confidence attack calls non-members. ToW: tug of war.
 gap: average gap. cost: seconds over those of retraining. +-: half of a 95% interval over the seeds."""
+_BACKDOOR_LEGEND = """
+ASR: test rows of other classes that the trigger has taken for the target. floor: the same rows without it."""
 
 
 def view(session: Session, job: Job | None) -> ComparisonView:
@@ -66,19 +72,23 @@ def view(session: Session, job: Job | None) -> ComparisonView:
 def table(comparison: ComparisonView) -> str:
     """A line a method, in the order they were named: means over its runs so far, and verdicts."""
     total = len(comparison.methods) * comparison.seeds
-    head = "".join(f"{heading:>{_WIDTH}}" for heading, *_ in _COLUMNS)
+    poisoned = any("attack_success" in entry for entry in comparison.table)
+    columns = (*_COLUMNS, *_BACKDOOR) if poisoned else _COLUMNS
+    head = "".join(f"{heading:>{_WIDTH}}" for heading, *_ in columns)
     runs = f"{len(comparison.rows)} of {total} runs"
     lines = [
         f"{comparison.model} version {comparison.version}: {comparison.state}, {runs}",
         f"{'':2} {'method':18} {'n':>3}{head}  verdicts",
-        *(_line(entry) for entry in comparison.table),
-        _LEGEND,
+        *(_line(entry, columns) for entry in comparison.table),
+        _LEGEND + _BACKDOOR_LEGEND * poisoned,
     ]
     return "\n".join(lines)
 
 
-def _line(entry: Mapping[str, Any]) -> str:
-    cells = "".join(f"{_cell(entry[name], factor, places):>{_WIDTH}}" for _, name, factor, places in _COLUMNS)
+def _line(entry: Mapping[str, Any], columns: Sequence[_Column]) -> str:
+    cells = "".join(
+        f"{_cell(entry.get(name), factor, places):>{_WIDTH}}" for _, name, factor, places in columns
+    )
     verdicts = ", ".join(f"{count} {verdict}" for verdict, count in entry["verdicts"].items())
     failed = f"{entry['failures']} failed" if entry["failures"] else ""
     ends = ", ".join(filter(None, (verdicts, failed)))

@@ -76,7 +76,7 @@ def _finish_comparison(_session: Session, job: Job) -> None:
     job.finish(f"{len((job.outcome or {}).get('rows', ()))} runs", actor=PUBLISHER)
 
 
-def _finish_probe(_session: Session, job: Job) -> None:
+def _finish_measurement(_session: Session, job: Job) -> None:
     job.finish(None, actor=PUBLISHER)
 
 
@@ -260,5 +260,6 @@ _FINISH: Mapping[JobKind, Callable[[Session, Job], None]] = {
     JobKind.ESTIMATE: _finish_estimate,
     JobKind.UNLEARN: _finish_unlearning,
     JobKind.COMPARE: _finish_comparison,
-    JobKind.PROBE: _finish_probe,
+    JobKind.PROBE: _finish_measurement,
+    JobKind.READINESS: _finish_measurement,
 }

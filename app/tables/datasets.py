@@ -63,6 +63,7 @@ class DatasetVersion(Stateful, Base):
     image_shape: Mapped[list[int] | None] = mapped_column(ARRAY(Integer))
     role_counts: Mapped[Json | None]
     role_sets: Mapped[Json | None]  # the digest in `row_sets` of each role's rows
+    poison: Mapped[Json | None]  # parameters; once drawn, the rows' digest in `row_sets` and their count
     manifest: Mapped[str | None]  # the blob of all content hashes; what training reads is checked against it
     faults: Mapped[list[Any] | None]
     key_id: Mapped[str | None]

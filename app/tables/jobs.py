@@ -26,6 +26,7 @@ class JobKind(StrEnum):
     AUDIT = "audit"
     COMPARE = "compare"
     PROBE = "probe"  # what forgetting would take, before anything is deleted
+    READINESS = "readiness"  # how hard deletions from a version will be, whatever they name
 
 
 class JobState(StrEnum):

@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import threading
+import uuid
+from collections.abc import Callable, Iterator
 
 import numpy as np
 import pytest
 import torch
 
-from app.jobs.params import SklearnDigits
+from app.config import Settings
+from app.db import transaction
+from app.jobs.params import SklearnDigits, TrainingRecipe
+from app.registry import service as registry
+from app.registry.schemas import Training
+from app.reports import publisher
+from app.tables import JobKind, ModelVersion
 from models_store.rows import RowSet
+from tests.fixtures.world import World
+from workers import run
 from workers.data.batches import Rows
 from workers.data.digits import DigitsReader
 from workers.data.loading import load
@@ -57,3 +67,33 @@ def stops_after() -> type[StopsAfter]:
 def digits() -> Rows:
     """160 real digits on the CPU."""
     return Rows.of(*load(DigitsReader("", SklearnDigits()), RowSet.of(range(160)), (8, 8, 1)))
+
+
+@pytest.fixture
+def work(live_database: str, configure: Callable[..., Settings]) -> Callable[[JobKind], uuid.UUID]:
+    """A function that does what a worker and the publisher do with the queued job of a kind."""
+    config = configure(worker_threads=1, device="cpu")
+
+    def compute(kind: JobKind) -> uuid.UUID:
+        with transaction() as session:
+            lease = World(session).claim(World(session).next_job(kind))
+        assert run.execute(lease, config, threading.Event()) == 0
+        with transaction() as session:
+            publisher.settle(session, lease.job_id)
+        return lease.job_id
+
+    return compute
+
+
+@pytest.fixture
+def trained(work: Callable[[JobKind], uuid.UUID]) -> uuid.UUID:
+    """A version that a real training made."""
+    with transaction() as session:
+        World(session).register("digits")
+    work(JobKind.INGEST)
+    with transaction() as session:
+        training = Training(dataset="digits", recipe=TrainingRecipe(epochs=2))
+        registry.train(session, World(session).model(), training, actor="test")
+    job_id = work(JobKind.TRAIN)
+    with transaction() as session:
+        return session.query(ModelVersion).filter_by(job_id=job_id).one().id

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import uuid
 from collections.abc import Callable
 from typing import Any
@@ -10,21 +9,17 @@ from typing import Any
 import pytest
 from sqlalchemy import select
 
-from app.config import Settings
 from app.datasets import rows as row_sets
 from app.db import transaction
 from app.deletions.previews import preview
 from app.deletions.schemas import NewItem, NewRequest
 from app.jobs import service as jobs
-from app.jobs.params import TrainingRecipe
 from app.jobs.policies import Rung
 from app.registry import comparisons
 from app.registry import service as registry
-from app.registry.schemas import NewComparison, RandomRows, Training
-from app.reports import publisher
+from app.registry.schemas import NewComparison, RandomRows
 from app.tables import Job, JobKind, JobState, ModelVersion, Sample
-from tests.fixtures.world import World
-from workers import compare, run
+from workers import compare
 from workers.methods.probe import ALPHAS
 
 DIVERGING = {"steps": 50, "learning_rate": 10, "clip_norm": None, "readings": 1}
@@ -32,36 +27,6 @@ METHODS = [
     Rung(method="neggrad", parameters={"steps": 4, "readings": 2}),
     Rung(method="gradient_ascent", parameters=DIVERGING),
 ]
-
-
-@pytest.fixture
-def work(live_database: str, configure: Callable[..., Settings]) -> Callable[[JobKind], uuid.UUID]:
-    """A function that does what a worker and the publisher do with the queued job of a kind."""
-    config = configure(worker_threads=1, device="cpu")
-
-    def compute(kind: JobKind) -> uuid.UUID:
-        with transaction() as session:
-            lease = World(session).claim(World(session).next_job(kind))
-        assert run.execute(lease, config, threading.Event()) == 0
-        with transaction() as session:
-            publisher.settle(session, lease.job_id)
-        return lease.job_id
-
-    return compute
-
-
-@pytest.fixture
-def trained(work: Callable[[JobKind], uuid.UUID]) -> uuid.UUID:
-    """A version that a real training made."""
-    with transaction() as session:
-        World(session).register("digits")
-    work(JobKind.INGEST)
-    with transaction() as session:
-        training = Training(dataset="digits", recipe=TrainingRecipe(epochs=2))
-        registry.train(session, World(session).model(), training, actor="test")
-    job_id = work(JobKind.TRAIN)
-    with transaction() as session:
-        return session.query(ModelVersion).filter_by(job_id=job_id).one().id
 
 
 def _ask(version_id: uuid.UUID, **given: Any) -> uuid.UUID:

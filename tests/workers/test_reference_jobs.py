@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import threading
 import uuid
 from collections.abc import Callable
-
-import pytest
 
 from app.config import Settings
 from app.db import transaction
@@ -15,7 +12,6 @@ from app.jobs import service as jobs
 from app.jobs.params import TrainingRecipe
 from app.registry import service as registry
 from app.registry.schemas import Training
-from app.reports import publisher
 from app.tables import (
     Artefact,
     DeletionRequest,
@@ -28,24 +24,7 @@ from app.tables import (
 )
 from models_store.blobs import BlobStore
 from tests.fixtures.world import World
-from workers import run
 from workers.training.confidence import scores
-
-
-@pytest.fixture
-def work(live_database: str, configure: Callable[..., Settings]) -> Callable[[JobKind], uuid.UUID]:
-    """A function that does what a worker and the publisher do with the queued job of a kind."""
-    config = configure(worker_threads=1, device="cpu")
-
-    def compute(kind: JobKind) -> uuid.UUID:
-        with transaction() as session:
-            lease = World(session).claim(World(session).next_job(kind))
-        assert run.execute(lease, config, threading.Event()) == 0
-        with transaction() as session:
-            publisher.settle(session, lease.job_id)
-        return lease.job_id
-
-    return compute
 
 
 def test_a_job_waits_for_its_reference_which_is_published(

@@ -21,6 +21,7 @@ MEASURES: Final = (
     "passes",
     "cost_ratio",
 )
+BACKDOOR_MEASURES: Final = ("attack_success", "attack_floor")  # on poisoned data only
 
 
 def measures(figures: Mapping[str, Any]) -> dict[str, float | None]:
@@ -28,6 +29,7 @@ def measures(figures: Mapping[str, Any]) -> dict[str, float | None]:
 
     `centred_auc` is 1/2 plus the difference of the unlearned network's AUC from the reference's: what an
     attack finds of F beyond what it would find anyway. `cost_ratio` is seconds over those of retraining.
+    On poisoned data there are also the rates of `workers.audit.backdoor`: `attack_success`, `attack_floor`.
     """
     accuracy = figures["accuracy"]["unlearned"]
     attack = figures["membership"]["unlearned"]
@@ -48,7 +50,15 @@ def measures(figures: Mapping[str, Any]) -> dict[str, float | None]:
         "seconds": seconds["unlearning"],
         "passes": figures["cost"]["passes"]["unlearning"],
         "cost_ratio": ratio,
+        **_of_backdoor(figures),
     }
+
+
+def _of_backdoor(figures: Mapping[str, Any]) -> dict[str, float | None]:
+    if "backdoor" not in figures:
+        return {}
+    found = figures["backdoor"]["unlearned"]
+    return {"attack_success": found["attack_success"]["rate"], "attack_floor": found["floor"]["rate"]}
 
 
 def summary(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
@@ -62,12 +72,13 @@ def summary(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
 
 def _of_method(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     done = [row for row in rows if row["failure"] is None]
+    poisoned = [name for name in BACKDOOR_MEASURES if any(name in row["measures"] for row in done)]
     return {
         "place": rows[0]["place"],
         "method": rows[0]["method"],
         "runs": len(rows),
         "failures": len(rows) - len(done),
-        **{name: interval([row["measures"][name] for row in done]) for name in MEASURES},
+        **{name: interval([row["measures"][name] for row in done]) for name in (*MEASURES, *poisoned)},
     }
 
 

@@ -20,6 +20,12 @@ Layout of what `audit_figures` returns. Rates, areas and differences are shares;
      "tug_of_war": None | {"absolute", "normalised", "signed", "doing_nothing"},
      "average_gap": None | share}
 
+On a data set that is poisoned, "sets" also has "triggered": n, the test rows with the trigger on them, and
+`workers.audit.backdoor` adds, of those test rows that are not of the target class,
+
+    {"backdoor": {NETWORK: {"attack_success" | "floor":                    taken for the target with and
+        {"correct": k, "n": n, "rate", "low", "high"}}}}                   without the trigger; Wilson
+
 `membership.p` is two-sided for an AUC of 1/2. `normalised` divides by `doing_nothing`, the original's own
 score, and is None where that is 0. `signed` rewards over-forgetting and may exceed 1. `exchangeable`: F and H
 are rows of the same people, so that a network that never saw F scores 1/2 but for chance; otherwise that
@@ -44,7 +50,7 @@ from workers.audit.statistics import (
     auc_p_value,
     paired_accuracy,
     paired_delong,
-    wilson,
+    rate,
 )
 from workers.audit.tug_of_war import Accuracies, average_gap, signed_tug_of_war, tug_of_war
 
@@ -122,15 +128,9 @@ def _not_finite(sets: Sets) -> int:
     return sum(int((~outputs.finite).sum()) for outputs in sets.values())
 
 
-def _rate(k: int, n: int) -> dict[str, float | None]:
-    if n == 0:
-        return {"rate": None, "low": None, "high": None}
-    return {"rate": k / n, **wilson(k, n)._asdict()}
-
-
 def _accuracies(sets: Sets) -> dict[str, Any]:
     counts = {name: (int(sets[name].correct.sum()), len(sets[name])) for name in _ACCURACY_SETS}
-    return {name: {"correct": k, "n": n, **_rate(k, n)} for name, (k, n) in counts.items()}
+    return {name: {"correct": k, "n": n, **rate(k, n)} for name, (k, n) in counts.items()}
 
 
 def _membership(sets: Sets) -> dict[str, float] | None:
@@ -159,7 +159,7 @@ def _svc_confidence(networks: Mapping[str, Sets], seed: int) -> dict[str, Any]:
             return None
         verdicts = svc_non_members(members=known[0], non_members=known[1], forget=sets["forget"])
         k, n = int(verdicts.sum()), len(verdicts)
-        return {"called_non_member": k, "n": n, **_rate(k, n)}
+        return {"called_non_member": k, "n": n, **rate(k, n)}
 
     return {
         **{name: called(sets) for name, sets in networks.items()},

@@ -12,7 +12,7 @@ import numpy.typing as npt
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
 BoolArray = npt.NDArray[np.bool_]
-SetName = Literal["retain", "forget", "holdout", "test"]
+SetName = Literal["retain", "forget", "holdout", "test", "triggered"]  # the last: test rows with a trigger
 
 
 @dataclass(frozen=True)
@@ -51,8 +51,12 @@ class Outputs:
     @property
     def correct(self) -> BoolArray:
         """Which rows are classified as labelled: bool [n]."""
+        return self.called(self.labels)
+
+    def called(self, labels: IntArray | int) -> BoolArray:
+        """Which rows are classified as these labels, or all as this one: bool [n]."""
         predicted: IntArray = self.logits.argmax(axis=1)
-        return np.equal(predicted, self.labels) & self.finite
+        return np.equal(predicted, labels) & self.finite
 
     def take(self, rows: IntArray) -> Outputs:
         """The same network on these rows of the set."""

@@ -54,6 +54,13 @@ class Difference:
     p: float
 
 
+def rate(correct: int, n: int) -> dict[str, float | None]:
+    """{"rate", "low", "high"}: `correct` of `n` trials with Wilson's 95% interval; None of no trial."""
+    if n == 0:
+        return {"rate": None, "low": None, "high": None}
+    return {"rate": correct / n, **wilson(correct, n)._asdict()}
+
+
 def wilson(correct: int, n: int, level: float = 0.05) -> Interval:
     """Wilson's score interval for the rate behind `correct` of `n` (at least 1) independent trials.
 

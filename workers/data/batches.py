@@ -6,8 +6,9 @@ with the very same batches, every pass is shuffled and augmented anew, and nothi
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Protocol
 
 import numpy as np
@@ -18,6 +19,8 @@ from torch import Tensor
 from workers.data.augment import Augmentation, augment
 from workers.data.reader import Images
 from workers.data.seeds import generator
+
+Change = Callable[[Tensor], Tensor]  # of images [B, C, H, W]
 
 
 class RowSource(Protocol):
@@ -37,8 +40,11 @@ class RowSource(Protocol):
 
     def __len__(self) -> int: ...
 
-    def take(self, places: Tensor | slice) -> Rows:
-        """The rows at these places. Raises DataFault."""
+    def take(self, places: Tensor | slice, change: Change | None = None) -> Rows:
+        """The rows at these places, their images changed before anything is put onto them. Raises DataFault.
+
+        What is taken at a tensor of places is the caller's own; at a slice it may be the rows' own memory.
+        """
 
     def expect(self, places: Tensor) -> None:
         """These places will be taken next: what takes time may begin now."""
@@ -76,9 +82,10 @@ class Rows:
     def __len__(self) -> int:
         return len(self.labels)
 
-    def take(self, places: Tensor | slice) -> Rows:
+    def take(self, places: Tensor | slice, change: Change | None = None) -> Rows:
         """The rows at these places."""
-        return Rows(self.images[places], self.labels[places])
+        images = self.images[places]
+        return Rows(images if change is None else change(images), self.labels[places])
 
     def expect(self, places: Tensor) -> None:
         """Nothing has to be prepared."""
@@ -110,12 +117,15 @@ class Batches:
 
     def at(self, step: int) -> Rows:
         """The batch of step `step`, counted from 0. Raises DataFault."""
-        batch = self._rows.take(self.places(step))
+        batch = self._rows.take(self.places(step), self._change(step))
         self._rows.expect(self.places(step + 1))
+        return batch
+
+    def _change(self, step: int) -> Change | None:
         if self._augmentation == "none":
-            return batch
-        draw = generator(self._seed, "augment", step, device=batch.device)
-        return Rows(augment(batch.images, self._augmentation, draw), batch.labels)
+            return None
+        draw = generator(self._seed, "augment", step, device=self._rows.device)
+        return partial(augment, kind=self._augmentation, generator=draw)
 
     def places(self, step: int) -> Tensor:
         """Which rows the batch of a step holds, in its order: int64 [B], on the rows' `index_device`."""

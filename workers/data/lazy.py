@@ -15,13 +15,17 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from models_store.blobs import BlobStore
 from models_store.rows import RowSet
-from workers.data.batches import Rows, RowSource
+from workers.data.batches import Change, Rows, RowSource
 from workers.data.loading import decoded, load
-from workers.data.manifest import Manifest
+from workers.data.manifest import Manifest, open_manifest
+from workers.data.poison import poisoned
 from workers.data.reader import DataMissing, RandomAccess, Reader, Shape, wanted_between
+from workers.data.registry import open_reader
 from workers.data.spool import spool
 from workers.monitor import Monitor
+from workers.spec import DataSpec, Environment, Poison
 
 Ordinals = NDArray[np.int64]
 
@@ -34,6 +38,7 @@ class Loader:
         memory_bytes: A set of rows whose pixels take more than this is read batch by batch; that changes no
             bit of what is computed.
         threads: How many decode at once.
+        poison: Which rows are read poisoned, and how.
     """
 
     reader: Reader
@@ -43,6 +48,29 @@ class Loader:
     memory_bytes: int
     threads: int
     monitor: Monitor
+    poison: Poison | None = None
+
+    @classmethod
+    def of(
+        cls,
+        data: DataSpec,
+        environment: Environment,
+        store: BlobStore,
+        *,
+        device: torch.device,
+        monitor: Monitor,
+    ) -> Loader:
+        """For the rows of `data`, under its environment. Raises DataFault."""
+        return cls(
+            reader=open_reader(data.reader, data.location, data.options),
+            image_shape=data.image_shape,
+            manifest=open_manifest(store, data.manifest) if data.manifest is not None else None,
+            device=device,
+            memory_bytes=environment.rows_in_memory_bytes,
+            threads=environment.threads,
+            monitor=monitor,
+            poison=data.poison,
+        )
 
     def __call__(self, wanted: RowSet) -> RowSource:
         """The wanted rows, in the order of their ordinals.
@@ -53,6 +81,15 @@ class Loader:
             DataFault: a row is missing, does not decode, or has another shape.
             Cancelled: from the monitor.
         """
+        rows = self._clean(wanted)
+        if self.poison is None or not len(wanted & self.poison.rows):
+            return rows
+        ordinals, among = (
+            wanted_between(chosen, 0, self.reader.count) for chosen in (wanted, wanted & self.poison.rows)
+        )
+        return poisoned(rows, torch.from_numpy(np.isin(ordinals, among)), self.poison.parameters)
+
+    def _clean(self, wanted: RowSet) -> RowSource:
         if len(wanted) * int(np.prod(self.image_shape)) <= self.memory_bytes:
             images, labels = load(self.reader, wanted, self.image_shape, self.manifest)
             return Rows.of(images, labels, self.device)
@@ -108,18 +145,17 @@ class LazyRows:
     def __len__(self) -> int:
         return len(self.labels)
 
-    def take(self, places: Tensor | slice) -> Rows:
+    def take(self, places: Tensor | slice, change: Change | None = None) -> Rows:
         """The rows at these places: at once if they were expected."""
         chosen = torch.arange(len(self))[places] if isinstance(places, slice) else places
         fetch, self._ahead = self._ahead, None
         if fetch is None or not torch.equal(fetch.places, chosen):
             fetch = self._begin(chosen)
         # Queued behind what the device still computes; the host goes on.
-        images = fetch.finished().permute(0, 3, 1, 2).to(self.device, non_blocking=True)
-        return Rows(
-            images.contiguous(memory_format=torch.channels_last),
-            self.labels[chosen].to(self.device, non_blocking=True),
-        )
+        pixels = fetch.finished().permute(0, 3, 1, 2).to(self.device, non_blocking=True)
+        images = pixels.contiguous(memory_format=torch.channels_last)
+        labels = self.labels[chosen].to(self.device, non_blocking=True)
+        return Rows(images if change is None else change(images), labels)
 
     def expect(self, places: Tensor) -> None:
         """Begin to read and decode these rows."""

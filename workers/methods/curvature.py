@@ -71,6 +71,7 @@ class Progress:
     monitor: Monitor
     total: int
     done: int = 0
+    phase: str = "unlearn"
 
     def check(self) -> None:
         """Raises Cancelled."""
@@ -79,7 +80,7 @@ class Progress:
     def advance(self) -> None:
         """Another batch is done."""
         self.done += 1
-        self.monitor.progress("unlearn", self.done, self.total)
+        self.monitor.progress(self.phase, self.done, self.total)
 
 
 class MeanLoss:

@@ -18,6 +18,7 @@ from app.jobs.params.networks import (
     Torchvision,
     architecture_schema,
 )
+from app.jobs.params.poisoning import POISON, BadNets
 from app.jobs.params.readers import (
     READERS,
     ROLE_SHARES,
@@ -78,12 +79,14 @@ from app.jobs.params.unlearning import (
 __all__ = [
     "ARCHITECTURE",
     "METHODS",
+    "POISON",
     "READERS",
     "RECIPE",
     "ROLE_SHARES",
     "TORCHVISION_CLASSIFIERS",
     "Architecture",
     "Asam",
+    "BadNets",
     "BatchSize",
     "BuiltIn",
     "ClassNames",
