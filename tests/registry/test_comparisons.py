@@ -13,7 +13,7 @@ from app.datasets import rows as row_sets
 from app.errors import Conflict, Invalid
 from app.jobs.policies import Rung
 from app.registry import comparisons, service, uploads
-from app.registry.schemas import NewComparison, RandomRows, RowsById, TierRows
+from app.registry.schemas import NewComparison, PoisonedRows, RandomRows, RowsById, TierRows
 from app.tables import Job, JobKind, JobState, ModelVersion
 from models_store.rows import RowSet
 from tests.fixtures.world import TRAIN, World
@@ -21,7 +21,9 @@ from tests.fixtures.world import TRAIN, World
 METHODS = [Rung(method="neggrad"), Rung(method="finetune", parameters={"steps": 3})]
 
 
-def _new(forget: RowsById | TierRows | RandomRows | None = None, **given: Any) -> NewComparison:
+def _new(
+    forget: RowsById | TierRows | RandomRows | PoisonedRows | None = None, **given: Any
+) -> NewComparison:
     chosen = forget or RandomRows(share=0.25, seed=1)
     return NewComparison(**{"forget": chosen, "methods": METHODS, "seeds": 2, **given})
 
@@ -189,3 +191,20 @@ def test_what_cannot_be_retrained_cannot_be_compared_on(world: World) -> None:
     version.recipe = None
     with pytest.raises(Conflict):
         _start(world, version, _new())
+
+
+def test_poisoned_rows_are_forgotten_together(world: World) -> None:
+    """Those that the version was trained on."""
+    world.poisoned(1, 5, 30)
+    version = world.trained()
+    job = _start(world, version, _new(PoisonedRows(poisoned=True)))
+    assert _rows(world, job) == [1, 5, 30]
+    assert set(row_sets.read(world.session, str(job.rows_digest))) == set(TRAIN) - {1, 5, 30}
+    assert job.parameters["forget"] == {"poisoned": True}
+
+
+def test_without_poison_there_is_nothing_to_clean(world: World) -> None:
+    """Named together with the other faults."""
+    world.dataset()
+    new = _new(PoisonedRows(poisoned=True), methods=[Rung(method="magic")])
+    assert set(_faults(world, world.trained(), new)) == {"/forget/poisoned", "/methods/0/method"}

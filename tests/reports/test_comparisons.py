@@ -72,3 +72,19 @@ def test_the_table_says_what_is_there_and_what_is_not(world: World, job: Job) ->
     assert lines[2].endswith("1 failed")
     assert lines[2].split()[-6:-3] == ["-", "0.500", "+-"]
     assert " 0.250 " in lines[2]
+
+
+def test_backdoors_have_their_columns_where_there_are_any(world: World, job: Job) -> None:
+    """A method all of whose runs failed has dashes there."""
+    measured: dict[str, Any] = {name: {"n": 1, "mean": 0.5, "low": None, "high": None} for name in MEASURES}
+    done = {"place": 0, "method": "neggrad", "runs": 1, "failures": 0} | measured
+    job.outcome = {"rows": [], "table": [done]}
+    assert "ASR" not in comparisons.table(comparisons.view(world.session, job))
+    found = {"attack_success": {"n": 1, "mean": 0.031, "low": None, "high": None}, "attack_floor": None}
+    failed = dict.fromkeys(MEASURES) | {"place": 1, "method": "finetune", "runs": 1, "failures": 1}
+    job.outcome = {"rows": [], "table": [done | found, failed]}
+    lines = comparisons.table(comparisons.view(world.session, job)).splitlines()
+    assert lines[1].split()[-5:-1] == ["ASR", "%", "floor", "%"]
+    assert lines[2].split()[-2:] == ["3.10", "-"]
+    assert lines[3].split()[-4:-2] == ["-", "-"]
+    assert lines[-1].startswith("ASR: ")

@@ -49,3 +49,16 @@ def test_methods_are_summed_up_apart() -> None:
     assert first["average_gap"] is None
     assert (second["runs"], second["failures"]) == (2, 1)
     assert second["tug_of_war"] == {"n": 1, "mean": 0.9, "low": None, "high": None}
+
+
+def test_backdoors_are_summed_up_where_there_are_any() -> None:
+    """On data that is not poisoned nobody asks for them."""
+    plain = _row(0, "neggrad", 0.2)
+    poisoned = [
+        {**plain, "measures": {**plain["measures"], "attack_success": value, "attack_floor": 0.1}}
+        for value in (0.5, 0.7)
+    ]
+    assert "attack_success" not in summary([plain])[0]
+    found = summary([*poisoned, _row(0, "neggrad", None)])[0]
+    assert found["attack_success"]["mean"] == pytest.approx(0.6)
+    assert (found["attack_success"]["n"], found["attack_floor"]["mean"]) == (2, pytest.approx(0.1))
