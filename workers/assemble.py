@@ -26,6 +26,7 @@ from workers.spec import (
     Learned,
     Poison,
     ReadinessSpec,
+    Taught,
     TrainSpec,
     Unlearned,
     UnlearnSpec,
@@ -151,19 +152,25 @@ def readiness(session: Session, job: Job, config: Settings) -> ReadinessSpec:
         rows=registry.rows_of(session, version) - deleted,
         validation=row_sets.of_role(session, dataset, "validation") - deleted,
         learned=_learned(session, version),
-        initial_seed=_initial_seed(session, version),
+        taught=_taught(session, version),
         seed=job.seed,
         environment=environment(config),
     )
 
 
-def _initial_seed(session: Session, version: ModelVersion) -> int | None:
-    """The seed of the training that the version's weights come from; None if none here is known."""
+def _taught(session: Session, version: ModelVersion) -> Taught | None:
+    """The training that the version's weights come from; None if there was none here, or it is not known."""
     while version.origin == "unlearned" and version.parent_id is not None:
         version = session.get_one(ModelVersion, version.parent_id)
-    if version.origin != "trained" or version.job_id is None:
+    if version.origin != "trained" or version.job_id is None or version.rows_digest is None:
         return None
-    return session.get_one(Job, version.job_id).seed
+    device = version.figures.get("environment", {}).get("device", "cpu")
+    return Taught(
+        rows=row_sets.read(session, version.rows_digest),
+        seed=session.get_one(Job, version.job_id).seed,
+        device_type=torch.device(device).type,
+        snapshots=tuple(version.figures.get("trajectory", ())),
+    )
 
 
 def _unlearn_spec(
@@ -193,6 +200,7 @@ def _unlearn_spec(
         validation=validation - deleted,
         kin=validation & kin,  # those who left included: they are only measured, as by the audit
         learned=_learned(session, parent),
+        taught=_taught(session, parent),
         seed=job.seed,
         reference=found.weights if found else None,
         reference_seconds=found.seconds if found else None,
@@ -235,6 +243,8 @@ def _plain(value: object) -> object:
         return value.weights
     if isinstance(value, Learned):
         return value.blob
+    if isinstance(value, Taught):
+        return [value.rows.digest, value.seed, *value.snapshots]
     if is_dataclass(value) and not isinstance(value, type):
         return {field.name: _plain(getattr(value, field.name)) for field in fields(value)}
     return value

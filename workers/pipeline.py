@@ -7,7 +7,9 @@ newest checkpoint and ends with the same bits.
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import asdict, replace
+from functools import partial
 from itertools import islice
 from typing import Any
 
@@ -32,6 +34,7 @@ from workers.data.seeds import derived_seed, generator
 from workers.methods import probe as probing
 from workers.methods.counterfactual import standing_within
 from workers.methods.curvature import flat
+from workers.methods.past import Past, State
 from workers.methods.readiness import Subject
 from workers.methods.readiness import readiness as measured_readiness
 from workers.methods.registry import METHODS
@@ -47,6 +50,7 @@ from workers.spec import (
     Learned,
     ReadinessSpec,
     ShadowOutcome,
+    Taught,
     TrainOutcome,
     TrainSpec,
     Unlearned,
@@ -81,7 +85,8 @@ def train(spec: TrainSpec, store: BlobStore, monitor: Monitor) -> TrainOutcome:
     epoch, if the recipe has patience], of the training seconds, passes, rows_per_second and
     peak_memory_bytes, memorisation {"kind": "confidence", "proxy": the blob that
     `workers.training.confidence.scores` reads, "rows": those it tells of}, parameters, precision,
-    environment, and on poisoned data backdoor, as `workers.audit.backdoor.backdoor` has it.
+    environment, and on poisoned data backdoor, as `workers.audit.backdoor.backdoor` has it. With `trajectory`
+    in the recipe, trajectory: the blobs of the weights that the epochs began with.
 
     Raises:
         DataFault: the data cannot be read, or are not those that were registered.
@@ -93,7 +98,14 @@ def train(spec: TrainSpec, store: BlobStore, monitor: Monitor) -> TrainOutcome:
         network = _new_network(spec.architecture, spec.data, spec.seed).to(device)
         rows, validation = load_rows(spec.train), load_rows(spec.validation)
         confidence = Confidence(len(rows), device)
-        lesson = Lesson(rows, spec.recipe, spec.seed, validation=validation, confidence=confidence)
+        lesson = Lesson(
+            rows,
+            spec.recipe,
+            spec.seed,
+            validation=validation,
+            confidence=confidence,
+            keep=partial(_save, network, store) if spec.recipe.trajectory else None,
+        )
         begin_peak(device)
         trace = fit(network, lesson, monitor)
         peak = peak_bytes(device)
@@ -119,9 +131,11 @@ def train(spec: TrainSpec, store: BlobStore, monitor: Monitor) -> TrainOutcome:
         }
         if spec.data.poison is not None:
             figures["backdoor"] = _backdoor(network, test, spec.data.poison.parameters)
-        return TrainOutcome(
-            weights=_save(network, store), figures=figures, blobs={"confidence.safetensors": proxy}
-        )
+        if trace.kept:
+            figures["trajectory"] = trace.kept
+        blobs = {f"epoch-{number}.safetensors": digest for number, digest in enumerate(trace.kept)}
+        blobs["confidence.safetensors"] = proxy
+        return TrainOutcome(weights=_save(network, store), figures=figures, blobs=blobs)
 
 
 def shadow(spec: TrainSpec, judged: RowSet, store: BlobStore, monitor: Monitor) -> ShadowOutcome:
@@ -327,9 +341,28 @@ def _run(spec: UnlearnSpec, store: BlobStore, device: torch.device, monitor: Mon
         validation=load_rows(spec.validation),
         kin=_kin(spec, load_rows),
         standing=None if spec.learned is None else _standing(spec, spec.learned, (forget, retain), store),
+        past=None if spec.taught is None else _past(spec, spec.taught, load_rows, store),
         recipe=spec.recipe,
         seed=spec.seed,
         monitor=monitor,
+    )
+
+
+def _past(spec: UnlearnSpec, taught: Taught, load_rows: Loader, store: BlobStore) -> Past:
+    """The training on record; what it kept and learned from is opened only by who wants it."""
+
+    def opener(digest: str) -> Callable[[], State]:
+        return lambda: unpack(store.get(digest))
+
+    whole = not len(taught.rows - spec.forget - spec.retain)
+    places = np.searchsorted(_ordinals(taught.rows), _ordinals(spec.forget))
+    return Past(
+        count=len(taught.rows),
+        forgotten=torch.from_numpy(places),
+        rows=(lambda: load_rows(taught.rows)) if whole else None,
+        seed=taught.seed,
+        device_type=taught.device_type,
+        snapshots=[opener(digest) for digest in taught.snapshots],
     )
 
 
@@ -358,9 +391,9 @@ def _doubts(learned: Learned, rows: RowSet, store: BlobStore) -> NDArray[np.floa
 
 def _beginning(spec: ReadinessSpec) -> Tensor | None:
     """All weights before the first step of the training, one vector [d]; None if it was not here."""
-    if spec.initial_seed is None:
+    if spec.taught is None:
         return None
-    network = _new_network(spec.version.architecture, spec.data, spec.initial_seed)
+    network = _new_network(spec.version.architecture, spec.data, spec.taught.seed)
     return flat([weight.detach() for weight in network.parameters()])
 
 

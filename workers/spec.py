@@ -104,6 +104,16 @@ class Learned:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Taught:
+    """The training that a version's weights come from."""
+
+    rows: RowSet  # all that it was trained on
+    seed: int
+    device_type: str  # of what kind of device
+    snapshots: tuple[str, ...] = ()  # weights at the beginning of each epoch, if they were kept
+
+
+@dataclass(frozen=True, kw_only=True)
 class UnlearnSpec:
     """Remove `forget` from `original` by `method`, then audit the result."""
 
@@ -121,6 +131,7 @@ class UnlearnSpec:
     validation: RowSet = NO_ROWS  # never trained on, not audited with: the method judges itself by them
     kin: RowSet = NO_ROWS  # those of them that are of the same people as `forget`
     learned: Learned | None = None  # of the original, or of the network that it came from
+    taught: Taught | None = None  # None: it was not trained here
     seed: int
     reference: str | None  # weights digest of a network trained on exactly `retain`, if there is one
     reference_seconds: float | None = None
@@ -138,7 +149,7 @@ class ReadinessSpec:
     rows: RowSet  # what it was trained on, less what has been deleted
     validation: RowSet
     learned: Learned | None = None
-    initial_seed: int | None = None  # of the training that it comes from, if that was here
+    taught: Taught | None = None  # None: it was not trained here
     seed: int
     environment: Environment
 

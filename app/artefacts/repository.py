@@ -44,6 +44,7 @@ def _references() -> Mapping[str, Select[Any]]:
     return {
         "model versions": select(ModelVersion.weights).where(kept),
         "memorisation of model versions": select(_proxy_in(ModelVersion.figures)).where(kept),
+        "trajectories of model versions": select(_digests_in(ModelVersion.figures["trajectory"])).where(kept),
         "estimates of memorisation": select(
             func.jsonb_extract_path_text(ModelVersion.figures, "memorisation", "estimate", "scores")
         ).where(kept),
@@ -53,6 +54,7 @@ def _references() -> Mapping[str, Select[Any]]:
         .where(kept, Model.retired_at.is_(None)),
         "reference networks": select(ReferenceNetwork.weights),
         "memorisation of reference networks": select(_proxy_in(ReferenceNetwork.figures)),
+        "trajectories of reference networks": select(_digests_in(ReferenceNetwork.figures["trajectory"])),
         "data sets": select(DatasetVersion.manifest),
         "reports": select(_digests_in(Report.blobs)),
         "parameters of unfinished jobs": select(_digests_in(Job.parameters)).where(unsettled),
@@ -93,7 +95,7 @@ def forget(session: Session, digests: Collection[str]) -> None:
     )
 
 
-def _digests_in(document: InstrumentedAttribute[Any]) -> ColumnElement[str]:
+def _digests_in(document: ColumnElement[Any] | InstrumentedAttribute[Any]) -> ColumnElement[str]:
     """Every string in a JSON document, at any depth, that looks like a digest: a row each."""
     found = func.jsonb_path_query(document, cast(_ANY_DIGEST, JSONPATH))
     return found.op("#>>")(literal([], ARRAY(Text)))  # as text, without its quotes

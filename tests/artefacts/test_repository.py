@@ -64,6 +64,15 @@ def _a_version_that_recorded_confidences(world: World, digest: str) -> None:
     version.figures = {**version.figures, "memorisation": {"kind": "confidence", "proxy": digest}}
 
 
+def _a_version_that_kept_its_trajectory(world: World, digest: str) -> None:
+    version = _version(world)
+    version.figures = {**version.figures, "trajectory": ["0" * 64, digest]}
+
+
+def _a_reference_that_kept_its_trajectory(world: World, digest: str) -> None:
+    _add_reference(world, {"weights": "0" * 64, "figures": {"seconds": 1.0, "trajectory": [digest]}})
+
+
 def _a_reference(world: World, digest: str) -> None:
     _add_reference(world, {"weights": digest, "figures": {"seconds": 1.0}})
 
@@ -161,6 +170,8 @@ NEEDS: list[tuple[Situation, str]] = [
     (_a_version_that_recorded_confidences, "memorisation of model versions"),
     (_a_reference, "reference networks"),
     (_a_reference_that_recorded_confidences, "memorisation of reference networks"),
+    (_a_version_that_kept_its_trajectory, "trajectories of model versions"),
+    (_a_reference_that_kept_its_trajectory, "trajectories of reference networks"),
     (_an_estimate_of_memorisation, "estimates of memorisation"),
     (_a_shadow, "shadow networks"),
     (_a_manifest, "data sets"),

@@ -14,11 +14,13 @@ from app.db import transaction
 from app.deletions.previews import preview
 from app.deletions.schemas import NewItem, NewRequest
 from app.jobs import service as jobs
+from app.jobs.params import TrainingRecipe
 from app.jobs.policies import Rung
 from app.registry import comparisons
 from app.registry import service as registry
-from app.registry.schemas import NewComparison, RandomRows
+from app.registry.schemas import NewComparison, RandomRows, Training
 from app.tables import Job, JobKind, JobState, ModelVersion, Sample
+from tests.fixtures.world import World
 from workers import compare
 from workers.methods.probe import ALPHAS
 
@@ -115,6 +117,31 @@ def test_rows_that_were_deleted_meanwhile_end_it(
         job = jobs.get(session, job_id)
         assert job.state is JobState.FAILED
         assert "deleted meanwhile" in (job.reason or "")
+
+
+@pytest.mark.parametrize("kept", [True, False])
+def test_a_trajectory_that_was_kept_is_given_back(work: Callable[[JobKind], uuid.UUID], kept: bool) -> None:
+    """gradient_reversal finds the training on record; without a trajectory it says what is missing."""
+    with transaction() as session:
+        World(session).register("digits")
+    work(JobKind.INGEST)
+    with transaction() as session:
+        training = Training(dataset="digits", recipe=TrainingRecipe(epochs=2, trajectory=kept))
+        registry.train(session, World(session).model(), training, actor="test")
+    trained_by = work(JobKind.TRAIN)
+    with transaction() as session:
+        version_id = session.query(ModelVersion).filter_by(job_id=trained_by).one().id
+    rung = Rung(method="gradient_reversal", parameters={"verify": True})
+    job_id = _ask(version_id, methods=[rung], seeds=1)
+    work(JobKind.COMPARE)
+    work(JobKind.REFERENCE)
+    work(JobKind.COMPARE)
+    (row,) = _outcome(job_id)["rows"]
+    if not kept:
+        assert "kept no trajectory" in row["failure"]
+        return
+    verified = row["figures"]["course"]["verification"]
+    assert 0 < verified["error"] < verified["norm"]
 
 
 def test_a_probe_says_what_forgetting_would_take(

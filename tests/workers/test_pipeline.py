@@ -22,6 +22,7 @@ from workers.data.reader import DataChanged, DataMissing
 from workers.data.registry import open_reader
 from workers.data.roles import draw_roles
 from workers.data.scan import scan
+from workers.data.seeds import generator
 from workers.methods.registry import METHODS
 from workers.monitor import Cancelled, Silent
 from workers.nets.factory import build
@@ -29,6 +30,7 @@ from workers.spec import (
     DataSpec,
     Environment,
     Learned,
+    Taught,
     TrainOutcome,
     TrainSpec,
     Unlearned,
@@ -39,7 +41,7 @@ from workers.training.confidence import scores
 from workers.training.evaluate import evaluate
 
 ARCHITECTURE = BuiltIn(width=0.5)
-RECIPE = TrainingRecipe(epochs=6, precision="fp32")
+RECIPE = TrainingRecipe(epochs=6, precision="fp32", trajectory=True)
 ENVIRONMENT = Environment(threads=1, device="cpu")
 
 
@@ -103,6 +105,12 @@ def unlearning(training: TrainSpec, original: TrainOutcome) -> UnlearnSpec:
         recipe=RECIPE,
         method="sharp_minmax",
         parameters=SharpMinMax(steps=20, precision="fp32"),
+        taught=Taught(
+            rows=training.train,
+            seed=training.seed,
+            device_type="cpu",
+            snapshots=tuple(original.figures["trajectory"]),
+        ),
         forget=forget,
         retain=training.train - forget,
         holdout=WRONG - training.train - training.validation,
@@ -229,6 +237,7 @@ def test_a_killed_shadow_resumes_to_the_same_network(
 ONE_STEP: dict[str, dict[str, Any]] = {
     "influence": {"iterations": 20, "retain_sample": 64},
     "fisher_forgetting": {"retain_sample": 40},
+    "gradient_reversal": {"precision": "fp32"},
 }
 
 
@@ -284,6 +293,22 @@ def test_rows_beyond_memory_are_unlearned_and_audited_alike(
     )
     assert first.blobs == second.blobs
     assert {**first.figures, "cost": 0} == {**second.figures, "cost": 0}
+
+
+def test_a_trajectory_begins_with_the_first_weights(
+    training: TrainSpec, original: TrainOutcome, store: BlobStore
+) -> None:
+    """A file an epoch, each the weights that it began with; without being asked for, none is kept."""
+    kept = original.figures["trajectory"]
+    assert len(kept) == len(set(kept)) == 6
+    assert [original.blobs[f"epoch-{number}.safetensors"] for number in range(6)] == kept
+    fresh = build(ARCHITECTURE, 10, (8, 8, 1), generator(training.seed, "initialise"))
+    for name, tensor in unpack(store.get(kept[0]))[0].items():
+        assert torch.equal(tensor, fresh.tensors()[name])
+    plain = replace(training, recipe=replace(RECIPE, trajectory=False))
+    bare = pipeline.train(plain, store, Silent())
+    assert bare.weights == original.weights
+    assert set(bare.blobs) == {"confidence.safetensors"}
 
 
 def test_retraining_is_training_on_the_remaining_rows(
@@ -432,8 +457,9 @@ def test_data_that_vanished_is_missing(training: TrainSpec, store: BlobStore, tm
 
 
 def test_nothing_is_stored_for_a_cancelled_job(training: TrainSpec, tmp_path: Path, stops_after: Any) -> None:
-    """A job that is cancelled leaves no blob behind."""
+    """A job that is cancelled leaves no blob behind, unless it was to keep its trajectory."""
     empty = BlobStore(str(tmp_path / "store"))
+    plain = replace(training, recipe=replace(RECIPE, trajectory=False))
     with pytest.raises(Cancelled):
-        pipeline.train(training, empty, stops_after(5))
+        pipeline.train(plain, empty, stops_after(5))
     assert not [path for path in (tmp_path / "store").rglob("*") if path.is_file()]

@@ -97,23 +97,63 @@ class Rows:
             yield self.take(part if places is None else places[part])
 
 
-class Batches:
-    """Endless passes over a set of rows, each in a new order; every row comes once a pass.
+class Order:
+    """Endless passes over so many rows, each in a new order; every row comes once a pass.
 
     A pass is cut into ceil(n / batch_size) batches of nearly equal size, so none is too small for batch
     normalisation.
     """
 
     def __init__(
+        self, count: int, *, batch_size: int, seed: int, device: torch.device, index_device: torch.device
+    ) -> None:
+        """`device`: where it is drawn, which decides the draw; `index_device`: where places are wanted."""
+        if not count:
+            raise ValueError("there are no rows to draw batches from")
+        self.steps_per_pass = -(-count // batch_size)
+        self._count = count
+        self._seed = seed
+        self._device = device
+        self._index_device = index_device
+        self._pass: tuple[int, Tensor] = (-1, torch.empty(0))
+
+    def places(self, step: int) -> Tensor:
+        """Which rows the batch of a step holds, in its order: int64 [B]."""
+        number, place = divmod(step, self.steps_per_pass)
+        start = place * self._count // self.steps_per_pass
+        end = (place + 1) * self._count // self.steps_per_pass
+        return self._order_of_pass(number)[start:end]
+
+    def _order_of_pass(self, number: int) -> Tensor:
+        if self._pass[0] != number:
+            draw = generator(self._seed, "pass", number, device=self._device)
+            order = torch.randperm(self._count, generator=draw, device=self._device)
+            self._pass = (number, order.to(self._index_device))
+        return self._pass[1]
+
+
+class Batches:
+    """Batches of a set of rows in an endless `Order`, augmented anew every pass."""
+
+    def __init__(
         self, rows: RowSource, *, batch_size: int, augmentation: Augmentation = "none", seed: int
     ) -> None:
-        if not len(rows):
-            raise ValueError("there are no rows to draw batches from")
-        self.steps_per_pass = -(-len(rows) // batch_size)
+        # Drawn where the batches lie, whatever keeps the rows: the order is the same for all sources.
+        self._order = Order(
+            len(rows),
+            batch_size=batch_size,
+            seed=seed,
+            device=rows.device,
+            index_device=rows.index_device,
+        )
         self._rows = rows
         self._augmentation = augmentation
         self._seed = seed
-        self._order: tuple[int, Tensor] = (-1, torch.empty(0))
+
+    @property
+    def steps_per_pass(self) -> int:
+        """How many batches it takes for every row to come once."""
+        return self._order.steps_per_pass
 
     def at(self, step: int) -> Rows:
         """The batch of step `step`, counted from 0. Raises DataFault."""
@@ -129,15 +169,4 @@ class Batches:
 
     def places(self, step: int) -> Tensor:
         """Which rows the batch of a step holds, in its order: int64 [B], on the rows' `index_device`."""
-        number, place = divmod(step, self.steps_per_pass)
-        start = place * len(self._rows) // self.steps_per_pass
-        end = (place + 1) * len(self._rows) // self.steps_per_pass
-        return self._order_of_pass(number)[start:end]
-
-    def _order_of_pass(self, number: int) -> Tensor:
-        if self._order[0] != number:
-            # Drawn where the batches lie, whatever keeps the rows: the order is the same for all sources.
-            draw = generator(self._seed, "pass", number, device=self._rows.device)
-            order = torch.randperm(len(self._rows), generator=draw, device=self._rows.device)
-            self._order = (number, order.to(self._rows.index_device))
-        return self._order[1]
+        return self._order.places(step)

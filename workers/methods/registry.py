@@ -8,6 +8,7 @@ from typing import Any
 from workers.methods.finetune import finetune
 from workers.methods.fisher_forgetting import fisher_forgetting
 from workers.methods.gradient_ascent import gradient_ascent
+from workers.methods.gradient_reversal import gradient_reversal
 from workers.methods.influence import influence
 from workers.methods.l1_sparse import l1_sparse
 from workers.methods.neggrad import neggrad
@@ -29,5 +30,6 @@ METHODS: Mapping[str, Callable[[Run, Any], Trace]] = {
     "scrub": scrub,
     "influence": influence,
     "fisher_forgetting": fisher_forgetting,
+    "gradient_reversal": gradient_reversal,
     "sharp_minmax": sharp_minmax,
 }

@@ -14,6 +14,7 @@ from workers.data.batches import Batches, RowSource
 from workers.data.seeds import derived_seed
 from workers.methods.counterfactual import Counterfactual, counterfactual
 from workers.methods.judge import Judge
+from workers.methods.past import Past
 from workers.monitor import Monitor
 from workers.nets.network import Network
 from workers.training.gradients import Differentiable
@@ -41,6 +42,7 @@ class Run:
         kin: Those of them that are of the same people as the rows to forget.
         standing: Where each row of F stands among the training rows of its class, by how late it was learned:
             float64 [len(F)] in (0, 1).
+        past: The training that it comes from, if that is on record.
         recipe: How the network was trained.
         seed: Decides every draw.
         monitor: The way out.
@@ -54,6 +56,7 @@ class Run:
     validation: RowSource | None = None
     kin: RowSource | None = None
     standing: Tensor | None = None
+    past: Past | None = None
     recipe: TrainingRecipe
     seed: int
     monitor: Monitor

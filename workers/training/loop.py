@@ -50,7 +50,8 @@ class Course:
     statistics, the optimisers' state and `state`: these are what a checkpoint holds. Layers that draw
     (dropout, stochastic depth) draw from the global generators, which are seeded by `seed` and the step's
     number. After every `window` steps the tally is read (the only time the host waits for the device), the
-    watch looks, and a checkpoint is written. `evaluation`: take the steps in evaluation mode.
+    watch looks, and a checkpoint is written. `keep` stores the network as a window finds it, and names what
+    it stored. `evaluation`: take the steps in evaluation mode.
     """
 
     phase: str
@@ -62,6 +63,7 @@ class Course:
     window: int
     seed: int
     state: Mapping[str, Tensor] = field(default_factory=dict)
+    keep: Callable[[], str] | None = None
     watch: Watch | None = None
     evaluation: bool = False
     started: float = field(default_factory=time.perf_counter)
@@ -83,7 +85,8 @@ class Trace:
     """What happened: the tally's figures a window, the watch's readings, and the cost, over all attempts.
 
     The first reading is that of the network at the beginning. `diverged`: the steps ended because the loss
-    was no longer finite, and what the watch had kept before is the result.
+    was no longer finite, and what the watch had kept before is the result. `kept`: the names of what was
+    stored at the beginning of each window.
     """
 
     steps: int = 0
@@ -92,6 +95,7 @@ class Trace:
     diverged: bool = False
     curve: list[dict[str, float]] = field(default_factory=list)
     readings: list[Reading] = field(default_factory=list)
+    kept: list[str] = field(default_factory=list)
 
 
 def follow(course: Course, monitor: Monitor) -> Trace:
@@ -113,6 +117,8 @@ def follow(course: Course, monitor: Monitor) -> Trace:
     with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
         while trace.steps < course.steps and not (watch is not None and watch.is_over(trace.readings)):
             end = min(course.steps, trace.steps + course.window)
+            if course.keep is not None:
+                trace.kept.append(course.keep())
             for step in range(trace.steps, end):
                 monitor.check_cancelled()
                 _seed_layers(derived_seed(course.seed, "layers", step), device)

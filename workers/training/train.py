@@ -45,6 +45,9 @@ class Lesson:
         seed: Decides the order of the rows, their augmentation, and what layers draw.
         validation: What a recipe with patience stops by.
         confidence: Fresh, and of as many rows: notes every pass, and changes no bit of the weights.
+        keep: Stores the network at the beginning of every epoch, and names what it stored.
+        absent: bool [n], on the rows' `index_device`: rows that are left out of their batches, whose other
+            rows count as before. So a training is repeated, step by step, without them.
     """
 
     rows: RowSource
@@ -52,6 +55,8 @@ class Lesson:
     seed: int
     validation: RowSource | None = None
     confidence: Confidence | None = None
+    keep: Callable[[], str] | None = None
+    absent: Tensor | None = None
 
 
 def fit(network: Network, lesson: Lesson, monitor: Monitor) -> Trace:
@@ -91,7 +96,8 @@ def fit(network: Network, lesson: Lesson, monitor: Monitor) -> Trace:
     watch = _watch(lesson, network, average)
 
     def update(step: int) -> None:
-        parts = losses(batches.at(step), batches.places(step))
+        if not (parts := losses(batches.at(step), batches.places(step))):
+            return
         mover.step(steepest.gradient(parts, step), rate.at(step))
         if average is not None:
             average.follow(step)
@@ -111,6 +117,7 @@ def fit(network: Network, lesson: Lesson, monitor: Monitor) -> Trace:
         window=batches.steps_per_pass,
         seed=lesson.seed,
         state=state,
+        keep=lesson.keep,
         watch=watch,
     )
     trace = follow(course, monitor)
@@ -131,11 +138,15 @@ def _losses(
     recipe, confidence = lesson.recipe, lesson.confidence
 
     def losses(batch: Rows, places: Tensor) -> list[Loss]:
+        size = len(batch)
+        if lesson.absent is not None:
+            present = torch.nonzero(~lesson.absent[places]).squeeze(1)
+            batch, places = batch.take(present.to(batch.device)), places[present]
         images = batch.images.contiguous(memory_format=layout)
-        count = min(recipe.accumulation, len(batch))
         wholes = (images, batch.labels, places)
-        cut = zip(*(whole.tensor_split(count) for whole in wholes), strict=True)
-        return [loss_of(Rows(*part), where, len(where) / len(batch)) for *part, where in cut]
+        parts = min(recipe.accumulation, len(batch))
+        cut = zip(*(whole.tensor_split(parts) for whole in wholes), strict=True) if parts else ()
+        return [loss_of(Rows(*part), where, len(where) / size) for *part, where in cut]
 
     def loss_of(part: Rows, places: Tensor, share: float) -> Loss:
         loss = recipe_loss(part, tally, recipe, scale=share)

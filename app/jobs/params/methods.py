@@ -12,6 +12,7 @@ from app.jobs.params.unlearning import (
     Finetune,
     FisherForgetting,
     GradientAscent,
+    GradientReversal,
     Influence,
     L1Sparse,
     MethodParameters,
@@ -129,6 +130,15 @@ METHODS: Mapping[str, MethodInfo] = {
         passes="one over the sample of R forwards, and one for each class",
         parameter_copies=260,  # gradients of 128 rows; fewer rows where they exceed 2^28 elements
         source="Golatkar et al. 2020, Eternal Sunshine of the Spotless Net, section 3",
+    ),
+    "gradient_reversal": MethodInfo(
+        parameters=GradientReversal,
+        summary="Give back what the deleted rows' own gradients took from the weights during the training.",
+        use="After a training by SGD that kept its trajectory, when no remaining row may be read.",
+        passes_per_step=None,
+        passes="one over F for each epoch of the training",
+        parameter_copies=4,
+        source="Thudi et al. 2022, Unrolling SGD, section 4",
     ),
     "sharp_minmax": MethodInfo(
         parameters=SharpMinMax,

@@ -187,6 +187,15 @@ class TrainingRecipe:
             ),
         ),
     ] = None
+    trajectory: Annotated[
+        bool,
+        Field(
+            description=(
+                "Keep the weights that every epoch begins with, a file each: the method `gradient_reversal` "
+                "needs them."
+            )
+        ),
+    ] = False
     objective: TrainingObjective = field(default_factory=Plain)
 
 

@@ -241,6 +241,35 @@ class FisherForgetting:
 
 
 @dataclass(frozen=True, kw_only=True)
+class GradientReversal:
+    """Give back what the deleted rows' own gradients took from the weights during the training."""
+
+    __pydantic_config__: ClassVar[ConfigDict] = STRICT
+    anchor: Annotated[
+        Literal["trajectory", "initial", "final"],
+        Field(
+            description=(
+                "At which weights gradients are taken: those that each epoch began with, which the training "
+                "must have kept (`trajectory` in the recipe); the first; or the last."
+            )
+        ),
+    ] = "trajectory"
+    scale: Annotated[
+        float, Field(gt=0, le=100, description="How much is given back; 1 is what was taken, to first order.")
+    ] = 1.0
+    precision: Annotated[Precision, Field(description="What convolutions are computed in.")] = "auto"
+    verify: Annotated[
+        bool,
+        Field(
+            description=(
+                "Repeat the training without the rows, in the same order, and tell the distance between the "
+                "weights: costs what the training did."
+            )
+        ),
+    ] = False
+
+
+@dataclass(frozen=True, kw_only=True)
 class SharpMinMax(Iterative):
     """One part of the weights forgets (sharpness maximised), the others or all keep (sharpness minimised)."""
 
@@ -299,5 +328,6 @@ MethodParameters = (
     | Scrub
     | Influence
     | FisherForgetting
+    | GradientReversal
     | SharpMinMax
 )

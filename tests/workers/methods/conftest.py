@@ -15,6 +15,7 @@ from models_store.rows import RowSet
 from workers.data.batches import Rows
 from workers.data.digits import DigitsReader
 from workers.data.loading import load
+from workers.methods.past import Past
 from workers.methods.run import Run
 from workers.monitor import Silent
 from workers.nets.factory import build
@@ -48,6 +49,14 @@ def start(trained: Network, mixed: Rows) -> Callable[..., Run]:
             "network": copy.deepcopy(trained),
             "retain": mixed.take(slice(24, None)),
             "forget": mixed.take(slice(24)),
+            "past": Past(
+                count=160,
+                forgotten=torch.arange(24),
+                rows=lambda: mixed,
+                seed=0,
+                device_type="cpu",
+                snapshots=[],
+            ),
             "recipe": RECIPE,
             "seed": 5,
             "monitor": Silent(),
