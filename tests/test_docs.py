@@ -75,7 +75,8 @@ def _shown(value: object) -> str:
 
 
 def _default(field: Field[Any]) -> str:
-    assert field.default is not MISSING or field.default_factory is not MISSING
+    if field.default is MISSING and field.default_factory is MISSING:
+        return "required"
     return _shown(field.default if field.default_factory is MISSING else field.default_factory())
 
 
@@ -234,6 +235,7 @@ def test_parameters_are_listed(name: str) -> None:
         ("methods.md", "Policies", "threshold", Thresholds),
         ("api.md", "Recipes", "recipe", params.TrainingRecipe),
         ("data.md", "Roles", "share", params.RoleShares),
+        ("data.md", "Backdoors, for experiments", "poison", params.BadNets),
         *(("data.md", name, "option", info.options) for name, info in params.READERS.items()),
     ],
 )

@@ -402,6 +402,7 @@ def _ordinals(rows: RowSet) -> NDArray[np.int64]:
 
 
 def _kin(spec: UnlearnSpec, load_rows: Loader) -> RowSource:
+    """Unseen rows that are most like those to forget; where these are poisoned, to a clean network."""
     poison = spec.data.poison
     if poison is None or len(spec.forget - poison.rows):
         return load_rows(spec.kin)

@@ -16,6 +16,7 @@ from app.deletions import service as deletions
 from app.deletions.schemas import NewItem, NewRequest
 from app.pseudonyms import pseudonyms
 from app.tables import DatasetState, DatasetVersion, Sample
+from models_store.rows import RowSet
 from tests.fixtures.concurrency import Others
 from tests.fixtures.world import ROWS, TRAIN, InventedRow, World, block_of, invented_rows
 
@@ -215,6 +216,18 @@ def test_repeated_ids_are_named_by_their_rows(world: World) -> None:
     load.copy([block_of(twins)])
     repeats = load.index()
     assert (repeats.count, repeats.first) == (2, ((9, 3), (40, 3)))
+
+
+def test_rows_are_relabelled_before_they_are_attached(world: World) -> None:
+    """Those that were named, and no other; which rows have a label is told of them as they are then."""
+    version = world.register()
+    load = Loading(world.session, version.id, pseudonyms())
+    load.copy([block_of(invented_rows("faces"))])
+    assert load.index().count == 0
+    assert set(load.labelled(3)) == set(range(3, ROWS, 10))
+    load.relabel(RowSet.of([4, 5, 13]), 3)
+    assert set(load.labelled(3)) == {*range(3, ROWS, 10), 4, 5}
+    assert set(load.labelled(4)) == set(range(14, ROWS, 10))
 
 
 def test_a_version_keeps_its_roles_as_sets(world: World) -> None:

@@ -28,6 +28,7 @@ from models_store.rows import RowSet
 from tests.fixtures.readers import rows as rows_of
 from tests.fixtures.world import World
 from workers import pipeline
+from workers.assemble import fingerprint
 from workers.data.poison import draw_poisoned
 from workers.data.registry import open_reader
 from workers.data.roles import draw_roles
@@ -197,6 +198,15 @@ def test_a_poisoned_training_is_the_same_whether_rows_are_in_memory(
     first, second = (pipeline.train(spec, store, Silent()) for spec in (kept, lazy))
     assert first.weights == second.weights
     assert first.figures["backdoor"] == second.figures["backdoor"]
+
+
+def test_a_checkpoint_goes_with_one_choice_of_poisoned_rows(training: TrainSpec) -> None:
+    """Other rows, or another trigger, are another job."""
+    first = Poison(parameters=POISON, rows=_poisoned(training))
+    others = (replace(first, rows=RowSet.of([1])), replace(first, parameters=replace(POISON, value=0)), None)
+    specs = [replace(training, data=replace(training.data, poison=poison)) for poison in (first, *others)]
+    assert len({fingerprint(spec) for spec in specs}) == 4
+    assert fingerprint(specs[0]) == fingerprint(training)
 
 
 @pytest.fixture(scope="module")
