@@ -3,11 +3,11 @@
     .venv/bin/python -m benchmarks.cifar_methods search
     .venv/bin/python -m benchmarks.cifar_methods run --seeds 0 1 2 3 4
 
-`search` draws the same number of settings for each method, on a case of its own, first from wide ranges and
-then around the best, and scores them on validation rows, as the methods themselves do: no retrained network
-is looked at. `run` takes each method's
-best setting to the other cases and audits what comes out against the retrained network. Each result is a row
-that is committed; what is there is not computed again.
+`search` tries the same number of settings for each method, on a case of its own: some from wide ranges, some
+around the best of these, and the method's defaults. They are scored on validation rows, as the methods score
+themselves: no retrained network is looked at. `run` takes each method's best setting to the other cases and
+audits what comes out against the retrained network; so do the ablations, `sharp_minmax` with one thing
+changed. Each result is a row that is committed; what is there is not computed again.
 """
 
 from __future__ import annotations
@@ -34,7 +34,8 @@ from workers.training.loop import Diverged
 
 BUDGETS = {0.05: 3, 0.10: 4, 0.15: 6, 0.30: 10}  # share of retraining's cost: readings of the method's own
 SEARCH_CASE, SEARCH_BUDGET = 100, 0.10
-WIDE, TRIALS = 10, 13  # draws from the whole ranges, and all, those around the best of them included
+WIDE, NEAR = 10, 3  # draws from the whole ranges, then draws around the best of them
+TRIALS = WIDE + NEAR + 1  # and the defaults
 _ROWS = RECIPE.batch_size  # a pass is one over so many rows; fewer cost less
 _READING = 1200 / _ROWS / 3  # a reading is forward passes alone over 1,200 rows
 _UNSEEN_ROWS = 1000  # that ceilings are taken from
@@ -172,9 +173,23 @@ ENTRIES: Mapping[str, Entry] = {
         "sharp_minmax",
         _bounded,
         {"ceiling": "unseen", "keeps": "all", "ascent": "momentum", "adaptive": True},
-        _two,
+        lambda p: _two(p) * (1 if p.ascent == "momentum" else 2),
         has_mask=True,
     ),
+}
+
+_ABLATED: Mapping[str, Mapping[str, Any]] = {
+    "no_sharpness": {"rho": 0.0},
+    "sharper": {"rho": 0.5},
+    "fewer_forget": {"mask_fraction": 0.1},
+    "more_forget": {"mask_fraction": 0.9},
+    "no_ceiling": {"ceiling": "none"},
+    "rest_keeps": {"keeps": "rest"},
+    "by_gradient": {"ascent": "gradient"},
+}
+ABLATIONS: Mapping[str, Entry] = {
+    name: replace(ENTRIES["sharp_minmax"], fixed={**ENTRIES["sharp_minmax"].fixed, **changed})
+    for name, changed in _ABLATED.items()
 }
 
 
@@ -256,7 +271,9 @@ def _tried(case: Case, name: str, parameters: MethodParameters) -> dict[str, Any
 def setting(name: str, number: int) -> dict[str, Any]:
     """What is tried as a method's trial of this number."""
     draw = np.random.default_rng(derived_seed(number, "trial", name))
-    return ENTRIES[name].draw(draw) if number < WIDE else _near(draw, best(name, WIDE))
+    if number < WIDE:
+        return ENTRIES[name].draw(draw)
+    return _near(draw, best(name, WIDE)) if number < WIDE + NEAR else {}
 
 
 def _near(draw: np.random.Generator, drawn: Mapping[str, Any]) -> dict[str, Any]:
@@ -292,8 +309,9 @@ def _score(row: Mapping[str, Any]) -> float:
 
 def measure(case: Case, name: str, budget: float, known: pipeline.Known) -> dict[str, Any]:
     """The method's best setting on a case, audited against the retrained network; None if it diverged."""
-    entry = ENTRIES[name]
-    parameters = budgeted(entry, best(name), budget, len(case.forget))
+    entry = ENTRIES[name] if name in ENTRIES else ABLATIONS[name]
+    settled = best(name if name in ENTRIES else "sharp_minmax")
+    parameters = budgeted(entry, settled, budget, len(case.forget))
     facts = _facts(case, name, budget, parameters)
     facts |= {"forget": case.kind, "reference": case.reference["weights"]}
     results = Results("cifar_methods")
@@ -317,13 +335,13 @@ def main() -> None:
     """Search, or run."""
     parser = arguments(__doc__)
     parser.add_argument("what", choices=["search", "run"])
-    parser.add_argument("--methods", nargs="+", choices=list(ENTRIES), default=list(ENTRIES))
+    parser.add_argument("--methods", nargs="+", choices=[*ENTRIES, *ABLATIONS], default=list(ENTRIES))
     parser.add_argument("--budgets", nargs="+", type=float, choices=list(BUDGETS), default=list(BUDGETS))
     given = parser.parse_args()
     if given.what == "search":
         case = Case(given.data, SEARCH_CASE, given.var)
-        for number in range(TRIALS):
-            for name in given.methods:
+        for number, name in product(range(TRIALS), given.methods):
+            if name in ENTRIES:
                 row = trial(case, name, number)
                 print(name, row["drawn"], f"{row['figures']['kept']['score']:.3f}", flush=True)
     else:

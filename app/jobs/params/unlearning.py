@@ -274,7 +274,7 @@ class SharpMinMax(Iterative):
     """One part of the weights forgets (sharpness maximised), the others or all keep (sharpness minimised)."""
 
     learning_rate: Annotated[Rate, Field(description="At the first step.")] = 0.02
-    alpha: Alpha = 0.6
+    alpha: Alpha = 0.5
     rho: Annotated[
         NonNegative, Field(description="Length of the ascent step; 0: no sharpness, at the same cost.")
     ] = 0.2
@@ -282,7 +282,7 @@ class SharpMinMax(Iterative):
     sharpness_weight: Annotated[
         NonNegative, Field(description="lambda; 0: plain gradients, at the same cost.")
     ] = 1.0
-    mask_fraction: MaskFraction = 0.3
+    mask_fraction: MaskFraction = 0.5
     mask_end: MaskEnd = "top"
     keeps: Annotated[
         Literal["rest", "all"],
