@@ -16,6 +16,7 @@ from app.datasets import rows as row_sets
 from app.datasets import service as datasets
 from app.deletions.planner import Assignment
 from app.jobs.params import ARCHITECTURE, POISON, RECIPE, Architecture, Plugin, Retrain, method_parameters
+from app.registry import references
 from app.registry import service as registry
 from app.tables import DatasetVersion, Job, ModelVersion
 from models_store.rows import RowSet
@@ -181,7 +182,7 @@ def _unlearn_spec(
     version = datasets.version_of_job(session, job)
     if parent.weights is None:
         raise ValueError("the version has no weights")
-    found = registry.reference_for(session, parent.id, retain.digest)
+    found = references.find(session, parent.id, retain.digest)
     kin = row_sets.kin(session, version, forget)
     holdout, match = _holdout(session, version, forget, kin)
     deleted = row_sets.tombstoned(session, version.id)

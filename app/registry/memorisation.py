@@ -19,7 +19,7 @@ from app.datasets import service as datasets
 from app.datasets.matching import Matches
 from app.errors import Conflict
 from app.jobs.params import METHODS
-from app.registry import service, shadows, uploads
+from app.registry import references, service, shadows, uploads
 from app.registry.schemas import (
     Basis,
     Estimate,
@@ -145,7 +145,7 @@ def carried_over(session: Session, job: Job, parent: ModelVersion, weights: str)
 
 
 def _carried(session: Session, job: Job, parent: ModelVersion, weights: str) -> Mapping[str, Any] | None:
-    reference = service.reference_for(session, parent.id, job.rows_digest or "")
+    reference = references.find(session, parent.id, job.rows_digest or "")
     if reference is not None and reference.weights == weights:
         return reference.figures.get("memorisation")
     if METHODS[job.parameters["method"]].exact:

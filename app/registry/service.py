@@ -9,7 +9,6 @@ from datetime import UTC, datetime
 from typing import Any
 
 from sqlalchemy import func, select, update
-from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.orm import Session
 
 from app.config import settings
@@ -28,7 +27,6 @@ from app.tables import (
     JobKind,
     Model,
     ModelVersion,
-    ReferenceNetwork,
     VersionState,
 )
 from models_store.rows import RowSet
@@ -368,27 +366,6 @@ def version_to_name(session: Session, model: Model, number: int) -> ModelVersion
     if version is None:
         raise Invalid(faults=[Fault(pointer="/version", detail="the model has no such version")])
     return version
-
-
-def reference_for(session: Session, version_id: uuid.UUID, rows_digest: str) -> ReferenceNetwork | None:
-    """A network retrained, by the version's own recipe, on exactly these rows, if there is one."""
-    query = select(ReferenceNetwork).filter_by(version_id=version_id, rows_digest=rows_digest)
-    return session.scalar(query)
-
-
-def add_reference(session: Session, job: Job) -> None:
-    """Keep the result of a reference job for its version and rows, unless another job was faster."""
-    outcome = job.outcome or {}
-    kept = {
-        "id": uuid.uuid4(),
-        "version_id": job.version_id,
-        "rows_digest": job.rows_digest,
-        "job_id": job.id,
-        "weights": outcome["weights"],
-        "seconds": outcome["figures"]["seconds"],
-        "figures": outcome["figures"],
-    }
-    session.execute(insert(ReferenceNetwork).values(kept).on_conflict_do_nothing())
 
 
 def versions_of(

@@ -19,7 +19,7 @@ from app.events import service as events
 from app.jobs import service as jobs
 from app.jobs.params import METHODS
 from app.jobs.policies import POLICY
-from app.registry import memorisation, registration, shadows
+from app.registry import memorisation, references, registration, shadows
 from app.registry import service as registry
 from app.registry.service import NewVersion
 from app.reports import filing
@@ -121,7 +121,7 @@ def _finish_training(session: Session, job: Job) -> None:
 
 
 def _finish_reference(session: Session, job: Job) -> None:
-    registry.add_reference(session, job)
+    references.keep(session, job)
     job.finish(None, actor=PUBLISHER)
     jobs.wake_waiting(session, job)
 

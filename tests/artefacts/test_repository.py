@@ -12,8 +12,8 @@ from sqlalchemy import select
 from app.artefacts import repository
 from app.db import transaction
 from app.jobs import service as jobs
+from app.registry import references, shadows
 from app.registry import service as registry
-from app.registry import shadows
 from app.registry.schemas import NewShadows, Training
 from app.tables import (
     DatasetVersion,
@@ -89,7 +89,7 @@ def _add_reference(world: World, outcome: dict[str, object]) -> None:
     job.outcome = outcome
     world.session.add(job)
     world.session.flush()
-    registry.add_reference(world.session, job)
+    references.keep(world.session, job)
     jobs.settle(job)
 
 

@@ -15,7 +15,7 @@ from app.datasets import service as datasets
 from app.db import transaction
 from app.errors import Conflict, Invalid, NotFound
 from app.jobs.params import TrainingRecipe
-from app.registry import service, views
+from app.registry import references, service, views
 from app.registry.schemas import NewModel, Training
 from app.reports import publisher
 from app.tables import Alias, JobKind, JobState, ModelVersion, VersionState
@@ -296,7 +296,7 @@ def test_a_reference_is_found_for_its_version_and_rows(world: World) -> None:
     world.dataset()
     version = world.trained(reference=True)
     assert version.rows_digest is not None
-    assert service.reference_for(world.session, version.id, version.rows_digest) is None
+    assert references.find(world.session, version.id, version.rows_digest) is None
 
 
 def test_a_version_is_shown_with_its_rows_and_aliases(world: World) -> None:
