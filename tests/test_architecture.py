@@ -58,7 +58,8 @@ _COMPUTATION = {
     "data": {"monitor", "spec"},
     "training": {"data", "monitor", "nets", "spec"},
     "methods": {"data", "monitor", "nets", "training"},
-    "pipeline": {"audit", "data", "methods", "monitor", "nets", "spec", "training"},
+    "opening": {"data", "methods", "monitor", "nets", "spec", "training"},
+    "pipeline": {"audit", "data", "methods", "monitor", "nets", "opening", "spec", "training"},
 }
 _AROUND_IT = {
     "celery_app": set[str](),
@@ -69,6 +70,7 @@ _AROUND_IT = {
     "compare": {"assemble", "audit", "data", "methods", "pipeline", "reporting", "spec", "training"},
     "ingest": {"data", "monitor"},
     "validate": {"assemble", "data", "monitor", "pipeline", "spec"},
+    "readiness": {"assemble", "monitor", "pipeline"},
     "run": {
         "assemble",
         "compare",
@@ -76,7 +78,9 @@ _AROUND_IT = {
         "ingest",
         "methods",
         "monitor",
+        "opening",
         "pipeline",
+        "readiness",
         "reporting",
         "shadows",
         "spec",

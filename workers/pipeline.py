@@ -7,7 +7,6 @@ newest checkpoint and ends with the same bits.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from dataclasses import asdict, replace
 from functools import partial
 from itertools import islice
@@ -15,52 +14,41 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
-from torch import Tensor
 
-from app.jobs.params import Architecture, BadNets, Precision
-from models_store.blobs import BlobDamaged, BlobMissing, BlobStore
+from app.jobs.params import BadNets, Precision
+from models_store.blobs import BlobStore
 from models_store.checkpoints import pack, unpack
 from models_store.rows import RowSet
+from workers import opening
 from workers.audit.backdoor import backdoor, backdoor_figures
 from workers.audit.figures import audit_figures
 from workers.audit.outputs import Outputs, SetName, Sets
 from workers.audit.plots import margin_histograms
 from workers.data.batches import RowSource
-from workers.data.lazy import Loader
-from workers.data.poison import triggered, without_backdoor
+from workers.data.poison import triggered
 from workers.data.sampling import sampled_places
-from workers.data.seeds import derived_seed, generator
+from workers.data.seeds import derived_seed
 from workers.methods import probe as probing
-from workers.methods.counterfactual import standing_within
-from workers.methods.curvature import flat
-from workers.methods.past import Past, State
 from workers.methods.readiness import Subject
 from workers.methods.readiness import readiness as measured_readiness
 from workers.methods.registry import METHODS
-from workers.methods.run import Run
 from workers.monitor import Monitor
-from workers.nets.factory import BadArchitecture, build
+from workers.nets.factory import BadArchitecture
 from workers.nets.fitting import forward_fault, misfits
 from workers.nets.network import Network
 from workers.spec import (
     AuditOutcome,
-    DataSpec,
     Fault,
-    Learned,
     ReadinessSpec,
     ShadowOutcome,
-    Taught,
     TrainOutcome,
     TrainSpec,
     Unlearned,
     UnlearnSpec,
     Validated,
     ValidateSpec,
-    Version,
 )
 from workers.training.confidence import Confidence
-from workers.training.confidence import scores as confidence_scores
 from workers.training.evaluate import accuracy, evaluate, hits
 from workers.training.memory import begin_peak, peak_bytes
 from workers.training.precision import autocast_dtype
@@ -71,10 +59,6 @@ Known = dict[tuple[str, ...], Sets]  # a network's outputs, by its weights and t
 
 _MOST_JUDGED_ROWS = 10_000  # of larger training and retain sets a sample of this size is judged
 _PROBE_ROWS = 8  # of an uploaded network's first forward pass
-
-
-class WrongWeights(Exception):
-    """The stored weights do not belong to the architecture they are said to have."""
 
 
 def train(spec: TrainSpec, store: BlobStore, monitor: Monitor) -> TrainOutcome:
@@ -94,8 +78,8 @@ def train(spec: TrainSpec, store: BlobStore, monitor: Monitor) -> TrainOutcome:
         Cancelled: from the monitor.
     """
     with surroundings(spec.environment) as device:
-        load_rows = _loader(spec, store, device, monitor)
-        network = _new_network(spec.architecture, spec.data, spec.seed).to(device)
+        load_rows = opening.loader(spec, store, device, monitor)
+        network = opening.new_network(spec.architecture, spec.data, spec.seed).to(device)
         rows, validation = load_rows(spec.train), load_rows(spec.validation)
         confidence = Confidence(len(rows), device)
         lesson = Lesson(
@@ -104,7 +88,7 @@ def train(spec: TrainSpec, store: BlobStore, monitor: Monitor) -> TrainOutcome:
             spec.seed,
             validation=validation,
             confidence=confidence,
-            keep=partial(_save, network, store) if spec.recipe.trajectory else None,
+            keep=partial(opening.save, network, store) if spec.recipe.trajectory else None,
         )
         begin_peak(device)
         trace = fit(network, lesson, monitor)
@@ -135,7 +119,7 @@ def train(spec: TrainSpec, store: BlobStore, monitor: Monitor) -> TrainOutcome:
             figures["trajectory"] = trace.kept
         blobs = {f"epoch-{number}.safetensors": digest for number, digest in enumerate(trace.kept)}
         blobs["confidence.safetensors"] = proxy
-        return TrainOutcome(weights=_save(network, store), figures=figures, blobs=blobs)
+        return TrainOutcome(weights=opening.save(network, store), figures=figures, blobs=blobs)
 
 
 def shadow(spec: TrainSpec, judged: RowSet, store: BlobStore, monitor: Monitor) -> ShadowOutcome:
@@ -148,8 +132,8 @@ def shadow(spec: TrainSpec, judged: RowSet, store: BlobStore, monitor: Monitor) 
         DataFault, Diverged, Cancelled: as `train`.
     """
     with surroundings(spec.environment) as device:
-        load_rows = _loader(spec, store, device, monitor)
-        network = _new_network(spec.architecture, spec.data, spec.seed).to(device)
+        load_rows = opening.loader(spec, store, device, monitor)
+        network = opening.new_network(spec.architecture, spec.data, spec.seed).to(device)
         validation = load_rows(spec.validation)
         lesson = Lesson(load_rows(spec.train), spec.recipe, spec.seed, validation=validation)
         trace = fit(network, lesson, monitor)
@@ -165,7 +149,7 @@ def shadow(spec: TrainSpec, judged: RowSet, store: BlobStore, monitor: Monitor) 
             "passes": trace.passes,
             "environment": described(device),
         }
-        return ShadowOutcome(weights=_save(network, store), correct=correct, figures=figures)
+        return ShadowOutcome(weights=opening.save(network, store), correct=correct, figures=figures)
 
 
 def validate(spec: ValidateSpec, store: BlobStore, monitor: Monitor) -> Validated:
@@ -179,14 +163,14 @@ def validate(spec: ValidateSpec, store: BlobStore, monitor: Monitor) -> Validate
     """
     with surroundings(spec.environment) as device:
         try:
-            network = _new_network(spec.uploaded.architecture, spec.data, seed=0)
+            network = opening.new_network(spec.uploaded.architecture, spec.data, seed=0)
         except BadArchitecture as reason:
             return Validated(faults=(Fault(at="architecture", detail=str(reason)),))
         tensors, _ = unpack(store.get(spec.uploaded.weights))
         if faults := misfits(network, tensors, spec.data.num_classes):
             return Validated(faults=faults)
         network.load(tensors, {})
-        load_rows = _loader(spec, store, device, monitor)
+        load_rows = opening.loader(spec, store, device, monitor)
         probe = load_rows(RowSet.of(islice(spec.train, _PROBE_ROWS))).take(slice(None))
         if fault := forward_fault(network.to(device), probe.images, spec.data.num_classes):
             return Validated(faults=(fault,))
@@ -215,10 +199,10 @@ def unlearn(spec: UnlearnSpec, store: BlobStore, monitor: Monitor) -> Unlearned:
     if spec.method == "retrain" and spec.reference is not None:
         return Unlearned(weights=spec.reference, seconds=0.0, passes=0)
     with surroundings(spec.environment) as device:
-        run = _run(spec, store, device, monitor)
+        run = opening.run(spec, store, device, monitor)
         trace = METHODS[spec.method](run, spec.parameters)
         return Unlearned(
-            weights=_save(run.network, store),
+            weights=opening.save(run.network, store),
             seconds=trace.seconds,
             passes=trace.passes,
             course={"steps": trace.steps, "curve": trace.curve, **run.judged},
@@ -236,7 +220,7 @@ def probe(spec: UnlearnSpec, steps: int, store: BlobStore, monitor: Monitor) -> 
         DataFault, Cancelled, BlobMissing, BlobDamaged, WrongWeights: as above.
     """
     with surroundings(spec.environment) as device:
-        run = _run(spec, store, device, monitor)
+        run = opening.run(spec, store, device, monitor)
         return probing.probe(run, steps=steps, precision=spec.recipe.precision)
 
 
@@ -250,15 +234,15 @@ def readiness(
         DataFault, Cancelled, BlobMissing, BlobDamaged, WrongWeights: as above.
     """
     with surroundings(spec.environment) as device:
-        load_rows = _loader(spec, store, device, monitor)
-        network = _stored_network(spec.version, spec.data, store)
+        load_rows = opening.loader(spec, store, device, monitor)
+        network = opening.stored_network(spec.version, spec.data, store)
         subject = Subject(
             network=network.to(device),
             rows=load_rows(spec.rows),
             validation=load_rows(spec.validation),
             recipe=spec.recipe,
-            beginning=_beginning(spec),
-            doubts=None if spec.learned is None else _doubts(spec.learned, spec.rows, store),
+            beginning=opening.beginning(spec),
+            doubts=None if spec.learned is None else opening.doubts(spec.learned, spec.rows, store),
             seed=spec.seed,
             monitor=monitor,
         )
@@ -289,7 +273,7 @@ def audit(
     }
     with surroundings(spec.environment) as device:
         row_sets = _audited_sets(spec)
-        load_rows = _loader(spec, store, device, monitor)
+        load_rows = opening.loader(spec, store, device, monitor)
         rows = {name: load_rows(row_set) for name, row_set in row_sets.items()}
         if spec.data.poison is not None:
             rows["triggered"] = triggered(rows["test"], spec.data.poison.parameters)
@@ -303,7 +287,7 @@ def audit(
             key = (weights, *(row_set.digest for row_set in row_sets.values()))
             if (found := known.get(key)) is None:
                 version = replace(spec.original, weights=weights)
-                found = _outputs(_stored_network(version, spec.data, store).to(device), rows)
+                found = _outputs(opening.stored_network(version, spec.data, store).to(device), rows)
             outputs[name] = found
             if name != "unlearned":
                 known[key] = outputs[name]
@@ -331,96 +315,8 @@ def audit(
     return AuditOutcome(figures=figures, blobs={"margins.svg": store.put(histograms.encode())})
 
 
-def _run(spec: UnlearnSpec, store: BlobStore, device: torch.device, monitor: Monitor) -> Run:
-    load_rows = _loader(spec, store, device, monitor)
-    forget, retain = load_rows(spec.forget), load_rows(spec.retain)
-    return Run(
-        network=_stored_network(spec.original, spec.data, store).to(device),
-        retain=retain,
-        forget=forget,
-        validation=load_rows(spec.validation),
-        kin=_kin(spec, load_rows),
-        standing=None if spec.learned is None else _standing(spec, spec.learned, (forget, retain), store),
-        past=None if spec.taught is None else _past(spec, spec.taught, load_rows, store),
-        recipe=spec.recipe,
-        seed=spec.seed,
-        monitor=monitor,
-    )
-
-
-def _past(spec: UnlearnSpec, taught: Taught, load_rows: Loader, store: BlobStore) -> Past:
-    """The training on record; what it kept and learned from is opened only by who wants it."""
-
-    def opener(digest: str) -> Callable[[], State]:
-        return lambda: unpack(store.get(digest))
-
-    whole = not len(taught.rows - spec.forget - spec.retain)
-    places = np.searchsorted(_ordinals(taught.rows), _ordinals(spec.forget))
-    return Past(
-        count=len(taught.rows),
-        forgotten=torch.from_numpy(places),
-        rows=(lambda: load_rows(taught.rows)) if whole else None,
-        seed=taught.seed,
-        device_type=taught.device_type,
-        snapshots=[opener(digest) for digest in taught.snapshots],
-    )
-
-
-def _standing(
-    spec: UnlearnSpec, learned: Learned, sources: tuple[RowSource, RowSource], store: BlobStore
-) -> Tensor | None:
-    """Where each row to forget stands among its class's training rows; None if confidences are missing."""
-    forget, retain = (_doubts(learned, part, store) for part in (spec.forget, spec.retain))
-    if forget is None or retain is None:
-        return None
-    mine, others = (
-        (torch.from_numpy(part), source.labels.cpu())
-        for part, source in zip((forget, retain), sources, strict=True)
-    )
-    return standing_within(*mine, others).to(sources[0].device)
-
-
-def _doubts(learned: Learned, rows: RowSet, store: BlobStore) -> NDArray[np.float64] | None:
-    """How late each of the rows was learned: 1 - mean confidence, float64 [n]; None if that is missing."""
-    try:
-        doubts = confidence_scores(store.get(learned.blob), learned.rows)
-    except (BlobMissing, BlobDamaged):
-        return None
-    return doubts[np.searchsorted(_ordinals(learned.rows), _ordinals(rows))]
-
-
-def _beginning(spec: ReadinessSpec) -> Tensor | None:
-    """All weights before the first step of the training, one vector [d]; None if it was not here."""
-    if spec.taught is None:
-        return None
-    network = _new_network(spec.version.architecture, spec.data, spec.taught.seed)
-    return flat([weight.detach() for weight in network.parameters()])
-
-
-def _ordinals(rows: RowSet) -> NDArray[np.int64]:
-    return np.fromiter(rows, dtype=np.int64, count=len(rows))
-
-
-def _kin(spec: UnlearnSpec, load_rows: Loader) -> RowSource:
-    """Unseen rows that are most like those to forget; where these are poisoned, to a clean network."""
-    poison = spec.data.poison
-    if poison is None or len(spec.forget - poison.rows):
-        return load_rows(spec.kin)
-    return without_backdoor(load_rows, spec.validation, poison.parameters)
-
-
 def _precision(wanted: Precision, device: torch.device) -> str:
     return str(autocast_dtype(wanted, device) or torch.float32).removeprefix("torch.")
-
-
-def _loader(
-    spec: TrainSpec | ValidateSpec | UnlearnSpec | ReadinessSpec,
-    store: BlobStore,
-    device: torch.device,
-    monitor: Monitor,
-) -> Loader:
-    """A function that brings rows of the data set onto the device, and raises DataChanged if they differ."""
-    return Loader.of(spec.data, spec.environment, store, device=device, monitor=monitor)
 
 
 def _audited_sets(spec: UnlearnSpec) -> dict[SetName, RowSet]:
@@ -436,7 +332,7 @@ def _sample(rows: RowSet, seed: int) -> RowSet:
     """At most `_MOST_JUDGED_ROWS` of the rows, drawn without replacement."""
     if len(rows) <= _MOST_JUDGED_ROWS:
         return rows
-    return RowSet.of(_ordinals(rows)[sampled_places(len(rows), _MOST_JUDGED_ROWS, seed)].tolist())
+    return RowSet.of(opening.ordinals(rows)[sampled_places(len(rows), _MOST_JUDGED_ROWS, seed)].tolist())
 
 
 def _outputs(network: Network, rows: dict[SetName, RowSource]) -> Sets:
@@ -458,21 +354,3 @@ def _cost(spec: UnlearnSpec, done: Unlearned, *, audit_seconds: float) -> dict[s
         "reference": spec.reference_seconds,
     }
     return {"seconds": seconds, "passes": {"unlearning": done.passes}}
-
-
-def _new_network(architecture: Architecture, data: DataSpec, seed: int) -> Network:
-    return build(architecture, data.num_classes, data.image_shape, generator(seed, "initialise"))
-
-
-def _stored_network(version: Version, data: DataSpec, store: BlobStore) -> Network:
-    """The version's network, whose weights must be exactly its architecture's tensors."""
-    network = _new_network(version.architecture, data, seed=0)
-    try:
-        network.load(*unpack(store.get(version.weights)))
-    except ValueError as fault:
-        raise WrongWeights(f"blob {version.weights} does not hold the weights of its architecture") from fault
-    return network
-
-
-def _save(network: Network, store: BlobStore) -> str:
-    return store.put(pack(network.tensors(), network.facts()))

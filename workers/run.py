@@ -24,7 +24,7 @@ from app.jobs.service import Lease, LeaseLost
 from app.logs import configure
 from app.tables import JobKind
 from models_store.blobs import BlobDamaged, BlobMissing, BlobStore, StoreUnavailable
-from workers import assemble, compare, ingest, pipeline, readiness, shadows, validate
+from workers import assemble, compare, ingest, opening, pipeline, readiness, shadows, validate
 from workers.data.reader import DataFault
 from workers.methods.curvature import NoStep
 from workers.monitor import Cancelled
@@ -44,7 +44,7 @@ _EXPECTED = (
     NoStep,
     BlobMissing,
     BlobDamaged,
-    pipeline.WrongWeights,
+    opening.WrongWeights,
     BadArchitecture,
     compare.NotComparable,
     shadows.PoolTooSmall,

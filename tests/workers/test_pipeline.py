@@ -15,7 +15,7 @@ from app.jobs.params import BuiltIn, RoleShares, SharpMinMax, TrainingRecipe
 from models_store.blobs import BlobStore
 from models_store.checkpoints import pack, unpack
 from models_store.rows import RowSet
-from workers import pipeline
+from workers import opening, pipeline
 from workers.data.batches import Rows
 from workers.data.loading import content_hashes, load
 from workers.data.reader import DataChanged, DataMissing
@@ -445,7 +445,7 @@ def test_weights_of_another_architecture_are_refused(
     tensors, _ = unpack(store.get(unlearning.original.weights))
     weights = store.put(pack(spoil(tensors)))
     spec = replace(unlearning, original=Version(architecture=ARCHITECTURE, weights=weights))
-    with pytest.raises(pipeline.WrongWeights):
+    with pytest.raises(opening.WrongWeights):
         pipeline.unlearn(spec, store, Silent())
 
 
