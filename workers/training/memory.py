@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
 import resource
 from pathlib import Path
 
 import torch
 
-_CLEAR = Path("/proc/self/clear_refs")
+_CLEAR, _STATUS = Path("/proc/self/clear_refs"), Path("/proc/self/status")
 _RESET_PEAK = "5"  # proc_pid_clear_refs(5): the peak of resident memory begins anew
 _KIB = 1024
 
@@ -27,4 +28,9 @@ def peak_bytes(device: torch.device) -> int:
     """Since `begin_peak`: of a GPU what tensors took, of a CPU the whole process."""
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated(device)
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * _KIB
+    # Not ru_maxrss: that begins with the peak of the process that this one was started by.
+    try:
+        found = re.search(r"^VmHWM:\s+(\d+) kB$", _STATUS.read_text(encoding="ascii"), re.MULTILINE)
+    except OSError:
+        found = None
+    return int(found[1]) * _KIB if found else resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * _KIB
