@@ -13,7 +13,7 @@ broken off goes on from its newest checkpoint.
 from __future__ import annotations
 
 import argparse
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -21,16 +21,18 @@ from typing import Any, Literal, get_args
 import numpy as np
 import pyarrow.parquet as pq
 
-from app.jobs.params import BuiltIn, TrainingRecipe, plain_data
+from app.jobs.params import Architecture, BadNets, BuiltIn, MethodParameters, TrainingRecipe, plain_data
 from app.registry.tiers import tier
 from benchmarks.experiment import Desk
 from benchmarks.records import Results
 from models_store.blobs import BlobStore
 from models_store.rows import RowSet
 from workers import pipeline
+from workers.data.poison import draw_poisoned
 from workers.data.seeds import derived_seed
-from workers.spec import DataSpec, Environment, TrainSpec
+from workers.spec import DataSpec, Environment, Learned, Poison, TrainSpec, UnlearnSpec, Version
 from workers.training.confidence import scores
+from workers.training.loop import Diverged
 
 TRAIN, HOLDOUT, VALIDATION, TEST = 10_000, 4_000, 2_000, 4_000
 RECIPE = TrainingRecipe(epochs=14, batch_size=64, learning_rate=0.05, precision="bf16")
@@ -43,6 +45,33 @@ ENVIRONMENT = Environment(threads=1, device="cpu")
 ForgetSet = Literal["random", "high", "mid", "low", "class"]
 
 
+@dataclass(frozen=True, kw_only=True)
+class Task:
+    """What is learned, and how much of it is to be forgotten.
+
+    Attributes:
+        name: What its checkpoints are called.
+        networks: The results that its networks' rows are in.
+        train: How many rows are learned; so for the other roles.
+        forget: How many of them are forgotten, where neither a class nor the poison decides that.
+        poison: The backdoor that is learned with them, for cases of the kind `poisoned`.
+    """
+
+    name: str = "cifar"
+    networks: str = "cifar_networks"
+    train: int = TRAIN
+    holdout: int = HOLDOUT
+    validation: int = VALIDATION
+    test: int = TEST
+    forget: int = FORGET
+    architecture: Architecture = ARCHITECTURE
+    recipe: TrainingRecipe = RECIPE
+    poison: BadNets | None = None
+
+
+TASK = Task()
+
+
 @dataclass(frozen=True)
 class Case:
     """One seed's rows, and its networks once they are trained.
@@ -52,29 +81,43 @@ class Case:
         seed: Decides the forget set, and the original's and the reference's training.
         var: Where weights and checkpoints lie.
         kind: Which rows are to be forgotten.
+        task: What is learned.
     """
 
     data: Path
     seed: int
     var: Path
-    kind: ForgetSet = "random"
+    kind: ForgetSet | Literal["poisoned"] = "random"
+    task: Task = TASK
 
     @property
     def train(self) -> RowSet:
         """All rows that the original was trained on."""
-        return RowSet.below(TRAIN)
+        return RowSet.below(self.task.train)
 
     @cached_property
     def forget(self) -> RowSet:
         """F: see `kind`."""
+        if self.kind == "poisoned":
+            if self.poison is None:
+                raise ValueError(f"nothing is poisoned in {self.task.name}")
+            return self.poison.rows
         if self.kind == "random":
             draw = np.random.default_rng(derived_seed(self.seed, "forget"))
-            return RowSet.of(draw.choice(TRAIN, FORGET, replace=False).tolist())
+            return RowSet.of(draw.choice(self.task.train, self.task.forget, replace=False).tolist())
         if self.kind == "class":
-            labels = pq.read_table(self.data / "train.parquet", columns=["label"])["label"].to_numpy()[:TRAIN]
-            return RowSet.of(np.flatnonzero(labels == CLASS).tolist())
+            return self._of_class(CLASS)
         proxy = self.store.get(self.original["figures"]["memorisation"]["proxy"])
-        return RowSet.of(tier(scores(proxy, self.train).tolist(), FORGET, self.kind))
+        return RowSet.of(tier(scores(proxy, self.train).tolist(), self.task.forget, self.kind))
+
+    @cached_property
+    def poison(self) -> Poison | None:
+        """The task's backdoor, and the rows that this seed puts it into."""
+        if self.task.poison is None:
+            return None
+        parameters = replace(self.task.poison, seed=derived_seed(self.seed, "poison"))
+        rows = draw_poisoned(parameters, self.train, self._of_class(parameters.target))
+        return Poison(parameters=parameters, rows=rows)
 
     @property
     def retain(self) -> RowSet:
@@ -84,24 +127,24 @@ class Case:
     @property
     def holdout(self) -> RowSet:
         """H: the attack's rows that were never trained on."""
-        return RowSet.below(TRAIN + HOLDOUT) - self.train
+        start = self.task.train
+        return RowSet.below(start + self.task.holdout) - RowSet.below(start)
 
     @property
     def validation(self) -> RowSet:
         """Rows that methods are tuned by and judge themselves by."""
-        return RowSet.below(TRAIN + HOLDOUT + VALIDATION) - RowSet.below(TRAIN + HOLDOUT)
+        return RowSet.below(self._trains) - RowSet.below(self._trains - self.task.validation)
 
     @property
     def test(self) -> RowSet:
         """T: the data set's own test rows."""
-        start = TRAIN + HOLDOUT + VALIDATION
-        return RowSet.below(start + TEST) - RowSet.below(start)
+        return RowSet.below(self._trains + self.task.test) - RowSet.below(self._trains)
 
     @property
     def spec(self) -> DataSpec:
         """How the rows are read."""
         files = [
-            {"path": "train.parquet", "limit": TRAIN + HOLDOUT + VALIDATION},
+            {"path": "train.parquet", "limit": self._trains},
             {"path": "test.parquet", "split": "test"},
         ]
         return DataSpec(
@@ -110,6 +153,7 @@ class Case:
             options={"files": files},
             num_classes=10,
             image_shape=(32, 32, 3),
+            poison=self.poison,
         )
 
     @property
@@ -119,47 +163,93 @@ class Case:
 
     def desk(self, name: str) -> Desk:
         """A monitor whose checkpoint is this case's."""
-        return Desk(self.var / f"cifar-{self.seed}-{self.kind}-{name}.checkpoint")
+        self.var.mkdir(parents=True, exist_ok=True)
+        return Desk(self.var / f"{self.task.name}-{self.seed}-{self.kind}-{name}.checkpoint")
 
     @cached_property
     def original(self) -> dict[str, Any]:
-        """The network trained on everything: {"weights", "figures"}."""
+        """The network trained on everything: {"weights", "figures"}. Raises Diverged."""
         return self._trained("original", self.train, self.seed)
 
     @cached_property
     def reference(self) -> dict[str, Any]:
-        """The network retrained on R: {"weights", "figures"}."""
+        """The network retrained on R: {"weights", "figures"}. Raises Diverged."""
         return self._trained("reference", self.retain, derived_seed(self.seed, "reference"))
 
+    @cached_property
+    def again(self) -> dict[str, Any]:
+        """A second network retrained on R: how far two of them differ. Raises Diverged."""
+        return self._trained("again", self.retain, derived_seed(self.seed, "reference again"))
+
+    def unlearning(self, method: str, parameters: MethodParameters, reference: str | None) -> UnlearnSpec:
+        """To forget F by a method."""
+        return UnlearnSpec(
+            data=self.spec,
+            original=Version(architecture=self.task.architecture, weights=self.original["weights"]),
+            recipe=self.task.recipe,
+            method=method,
+            parameters=parameters,
+            forget=self.forget,
+            retain=self.retain,
+            holdout=self.holdout,
+            holdout_match="class",
+            test=self.test,
+            validation=self.validation,
+            learned=Learned(blob=self.original["figures"]["memorisation"]["proxy"], rows=self.train),
+            seed=derived_seed(self.seed, "unlearn"),
+            reference=reference,
+            environment=ENVIRONMENT,
+        )
+
+    @property
+    def _trains(self) -> int:
+        """How many rows of the file of training rows are read: those of T come behind them."""
+        return self.task.train + self.task.holdout + self.task.validation
+
+    def _of_class(self, number: int) -> RowSet:
+        labels = pq.read_table(self.data / "train.parquet", columns=["label"])["label"].to_numpy()
+        return RowSet.of(np.flatnonzero(labels[: self.task.train] == number).tolist())
+
     def _trained(self, name: str, rows: RowSet, seed: int) -> dict[str, Any]:
+        setting = self._setting(name, rows, seed)
+        results = Results(self.task.networks)
+        row = results.of(setting)
+        if row is None or (row["weights"] is not None and not self.store.has(row["weights"])):
+            made = {"setting": setting, **self._training(name, rows, seed)}
+            if row is None:
+                results.add(made)
+            row = made
+        if row["weights"] is None:
+            raise Diverged(f"{self.task.name}, seed {self.seed}: the {name} network diverged")
+        return row
+
+    def _setting(self, name: str, rows: RowSet, seed: int) -> dict[str, Any]:
         setting = {
             "name": name,
             "rows": rows.digest,
             "seed": seed,
-            "architecture": plain_data(ARCHITECTURE),
-            "recipe": plain_data(RECIPE),
+            "architecture": plain_data(self.task.architecture),
+            "recipe": plain_data(self.task.recipe),
             "threads": ENVIRONMENT.threads,
         }
-        results = Results("cifar_networks")
-        row = results.of(setting)
-        if row is None or not self.store.has(row["weights"]):
-            self.var.mkdir(parents=True, exist_ok=True)
-            spec = TrainSpec(
-                data=self.spec,
-                architecture=ARCHITECTURE,
-                recipe=RECIPE,
-                train=rows,
-                validation=self.validation,
-                test=self.test,
-                seed=seed,
-                environment=ENVIRONMENT,
-            )
+        return setting if self.poison is None else {**setting, "poison": plain_data(self.poison.parameters)}
+
+    def _training(self, name: str, rows: RowSet, seed: int) -> dict[str, Any]:
+        spec = TrainSpec(
+            data=self.spec,
+            architecture=self.task.architecture,
+            recipe=self.task.recipe,
+            train=rows,
+            validation=self.validation,
+            test=self.test,
+            seed=seed,
+            environment=ENVIRONMENT,
+        )
+        try:
             done = pipeline.train(spec, self.store, self.desk(name))
-            made = {"setting": setting, "weights": done.weights, "figures": dict(done.figures)}
-            if row is None:
-                results.add(made)
-            row = made
-        return row
+        except Diverged:
+            return {"weights": None, "figures": None}
+        return {"weights": done.weights, "figures": dict(done.figures)}
 
 
 def cases(given: argparse.Namespace) -> list[Case]:

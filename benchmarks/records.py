@@ -25,7 +25,7 @@ class Results:
         return next((row for row in self if row["setting"] == facts), None)
 
     def add(self, row: Mapping[str, Any]) -> None:
-        """Append a row."""
+        """Append a row, by one write: what other processes append stays whole."""
         self._path.parent.mkdir(exist_ok=True)
-        with self._path.open("a") as file:
-            file.write(json.dumps(row, sort_keys=True) + "\n")
+        with self._path.open("ab", buffering=0) as file:
+            file.write((json.dumps(row, sort_keys=True) + "\n").encode())
