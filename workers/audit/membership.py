@@ -3,26 +3,13 @@
 from __future__ import annotations
 
 import numpy as np
-from scipy.special import logsumexp, softmax
 from sklearn.svm import SVC
 
+from workers.audit.features import confidence, margins
 from workers.audit.outputs import BoolArray, FloatArray, IntArray, Outputs, Sets
 from workers.audit.statistics import Scores
 
 SVC_ROWS = 2_000  # per side; the fit is quadratic
-
-
-def margins(outputs: Outputs) -> FloatArray:
-    """phi = z_y - logsumexp(z_k, k != y) = log(p_y / (1 - p_y)): float64 [n], from finite logits.
-
-    The logit-scaled confidence of Carlini et al. 2022 (section V), taken from logits because probabilities
-    saturate: a network that has learned a row by heart gives it a large phi.
-    """
-    rows = np.arange(len(outputs))
-    others = outputs.logits.copy()
-    others[rows, outputs.labels] = -np.inf
-    phi: FloatArray = outputs.logits[rows, outputs.labels] - logsumexp(others, axis=1)
-    return phi
 
 
 def margin_scores(sets: Sets) -> Scores | None:
@@ -49,14 +36,14 @@ def svc_non_members(*, members: Outputs, non_members: Outputs, forget: Outputs) 
     Returns:
         bool [forget rows].
     """
-    confidence = np.concatenate([_confidence(members), _confidence(non_members)])
-    is_member = np.repeat([1, 0], [len(members), len(non_members)])
-    # The seed decides nothing here, but without one scikit-learn draws from the global generator.
-    attack = SVC(C=3, kernel="rbf", gamma="auto", random_state=0).fit(confidence[:, None], is_member)
-    called: BoolArray = attack.predict(_confidence(forget)[:, None]) == 0
+    attack = fit_svc(members=confidence(members)[:, None], non_members=confidence(non_members)[:, None])
+    called: BoolArray = attack.predict(confidence(forget)[:, None]) == 0
     return called
 
 
-def _confidence(outputs: Outputs) -> FloatArray:
-    confidence: FloatArray = softmax(outputs.logits, axis=1)[np.arange(len(outputs)), outputs.labels]
-    return confidence
+def fit_svc(*, members: FloatArray, non_members: FloatArray) -> SVC:
+    """The attack of Jia et al. 2023 fitted to features ([n, k] each); it calls members 1 and others 0."""
+    is_member = np.repeat([1, 0], [len(members), len(non_members)])
+    # The seed decides nothing here, but without one scikit-learn draws from the global generator.
+    attack = SVC(C=3, kernel="rbf", gamma="auto", random_state=0)
+    return attack.fit(np.concatenate([members, non_members]), is_member)

@@ -11,6 +11,7 @@ from workers.audit.outputs import IntArray, Outputs, SetName, Sets
 
 Rows = dict[SetName, IntArray]
 MakeNetwork = Callable[..., Sets]
+MakeOutputs = Callable[..., Outputs]
 
 
 @pytest.fixture
@@ -34,5 +35,18 @@ def make_network(rows: Rows) -> MakeNetwork:
             logits[np.arange(len(labels)), labels] += by_set.get(name, sure)
             sets[name] = Outputs(logits, labels)
         return sets
+
+    return make
+
+
+@pytest.fixture
+def make_outputs() -> MakeOutputs:
+    """Random outputs on `n` rows of `classes` classes, `sure` of the right label by so many logits."""
+
+    def make(seed: int, *, n: int = 200, sure: float = 0.0, classes: int = 6) -> Outputs:
+        rng = np.random.default_rng(seed)
+        logits, labels = rng.normal(scale=2.0, size=(n, classes)), rng.integers(0, classes, n)
+        logits[np.arange(n), labels] += sure
+        return Outputs(logits, labels)
 
     return make

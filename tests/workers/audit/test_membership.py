@@ -6,8 +6,11 @@ import numpy as np
 import pytest
 from sklearn.svm import SVC
 
-from workers.audit.membership import SVC_ROWS, margin_scores, margins, svc_draw, svc_non_members
+from workers.audit.features import margins
+from workers.audit.membership import SVC_ROWS, margin_scores, svc_draw, svc_non_members
 from workers.audit.outputs import FloatArray, Outputs, Sets
+
+MakeOutputs = Callable[..., Outputs]
 
 
 def probabilities(outputs: Outputs) -> FloatArray:
@@ -15,34 +18,6 @@ def probabilities(outputs: Outputs) -> FloatArray:
     powers = np.exp(outputs.logits.astype(np.longdouble))
     share: FloatArray = powers[np.arange(len(outputs)), outputs.labels] / powers.sum(axis=1)
     return share.astype(np.float64)
-
-
-def random_outputs(seed: int, *, n: int = 200, sure: float = 0.0) -> Outputs:
-    rng = np.random.default_rng(seed)
-    logits, labels = rng.normal(scale=2.0, size=(n, 6)), rng.integers(0, 6, n)
-    logits[np.arange(n), labels] += sure
-    return Outputs(logits, labels)
-
-
-class TestMargins:
-    def test_is_the_log_odds_of_the_label(self) -> None:
-        """phi is log p - log(1 - p) of the true label's probability."""
-        outputs = random_outputs(1)
-        p = probabilities(outputs)
-        np.testing.assert_allclose(margins(outputs), np.log(p) - np.log1p(-p), rtol=1e-9, atol=1e-9)
-
-    def test_does_not_saturate(self) -> None:
-        """Where p rounds to 1 phi still tells how sure the network is: here 200 and 300 less log 2."""
-        outputs = Outputs(np.array([[200.0, 0.0, 0.0], [0.0, 300.0, 0.0]]), np.array([0, 1]))
-        assert margins(outputs).tolist() == pytest.approx([200 - np.log(2), 300 - np.log(2)], abs=1e-12)
-
-    def test_ignores_a_common_shift_and_leaves_its_input_alone(self) -> None:
-        """Adding a constant to a row's logits changes nothing, and the logits given are not written to."""
-        outputs = random_outputs(2)
-        before = outputs.logits.copy()
-        shifted = Outputs(outputs.logits + 50.0, outputs.labels)
-        np.testing.assert_allclose(margins(outputs), margins(shifted), atol=1e-11)
-        np.testing.assert_array_equal(outputs.logits, before)
 
 
 class TestMarginScores:
@@ -62,9 +37,9 @@ class TestMarginScores:
 
 
 class TestSvc:
-    def test_agrees_with_scikit_learn(self) -> None:
+    def test_agrees_with_scikit_learn(self, make_outputs: MakeOutputs) -> None:
         """The calls are those of an SVC run directly on softmax confidences."""
-        members, non_members, forget = (random_outputs(seed, sure=seed) for seed in (4, 2, 3))
+        members, non_members, forget = (make_outputs(seed, sure=seed) for seed in (4, 2, 3))
         x = np.concatenate([probabilities(members), probabilities(non_members)])[:, None]
         y = ["member"] * len(members) + ["other"] * len(non_members)
         attack = SVC(C=3.0, gamma="auto", kernel="rbf", random_state=0).fit(x, y)
@@ -74,12 +49,12 @@ class TestSvc:
         assert 0 < called.sum() < len(called)
 
     @pytest.mark.parametrize(("sure", "share"), [(30.0, 0.0), (-30.0, 1.0)])
-    def test_direction(self, sure: float, share: float) -> None:
+    def test_direction(self, make_outputs: MakeOutputs, sure: float, share: float) -> None:
         """Rows known by heart are called members, rows always got wrong are called non-members."""
         called = svc_non_members(
-            members=random_outputs(1, sure=30.0),
-            non_members=random_outputs(2, sure=-3.0),
-            forget=random_outputs(3, sure=sure),
+            members=make_outputs(1, sure=30.0),
+            non_members=make_outputs(2, sure=-3.0),
+            forget=make_outputs(3, sure=sure),
         )
         assert called.mean() == share
 
