@@ -64,7 +64,7 @@ class TestModifiedEntropy:
             assert found[row] == pytest.approx(float(-(1 - p[y]) * np.log(p[y]) - others), abs=1e-9)
 
     def test_hand_worked(self) -> None:
-        """p = (.7, .2, .1), y = 0: .3 log 1/.7 + .2 log 1/.8 + .1 log 1/.9 = .10700248 + .04462871 + .01053605."""
+        """p = (.7, .2, .1), y = 0: the sum of .10700248, .04462871 and .01053605."""
         outputs = Outputs(np.log([[0.7, 0.2, 0.1]]), np.array([0]))
         assert modified_entropy(outputs).tolist() == pytest.approx([0.16216725], abs=1e-8)
 
