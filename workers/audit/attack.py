@@ -110,7 +110,7 @@ def tpr_at_fpr(scores: Scores, false_positive_rate: float) -> dict[str, Any] | N
 
 def _kolmogorov_smirnov(scores: Scores) -> dict[str, float]:
     with warnings.catch_warnings():
-        # Where an exact p comes to 1 and a rounding error, scipy warns and takes the asymptotic one, also 1.
+        # Where an exact p comes to 1 and a rounding error, scipy warns and takes the asymptotic one.
         warnings.filterwarnings("ignore", "ks_2samp: Exact calculation unsuccessful", RuntimeWarning)
         statistic, p = stats.ks_2samp(*scores)
     return {"statistic": float(statistic), "p": float(p)}

@@ -138,7 +138,7 @@ class TestAttackFigures:
         """One of seven rows differs: scipy gives up on the exact p, which is 1."""
         scores = Scores(np.zeros(7), np.array([0.0] * 6 + [1.0]))
         found = attack_figures(scores, rng=np.random.default_rng(0))["ks"]
-        assert found == {"statistic": pytest.approx(1 / 7), "p": 1.0}
+        assert found == {"statistic": pytest.approx(1 / 7), "p": pytest.approx(1.0, abs=1e-4)}
 
     @given(score_pairs)
     def test_reversed_scores_give_the_other_direction(self, scores: Scores) -> None:
