@@ -1,8 +1,17 @@
 from __future__ import annotations
 
+import numpy as np
 import pytest
+from scipy.stats import sem, t
 
-from workers.audit.tug_of_war import Accuracies, average_gap, signed_tug_of_war, tug_of_war
+from workers.audit.tug_of_war import (
+    Accuracies,
+    average_gap,
+    over_references,
+    signed_tug_of_war,
+    tug_of_war,
+    tug_of_war_mia,
+)
 
 
 def accuracies(retain: float, forget: float, test: float, called: float | None = None) -> Accuracies:
@@ -46,3 +55,42 @@ def test_average_gap() -> None:
 def test_average_gap_needs_the_attack() -> None:
     """Without the attack's share on both networks there is no average over four gaps."""
     assert average_gap(accuracies(99, 36, 71), accuracies(97, 66, 67, 40)) is None
+    assert tug_of_war_mia(accuracies(99, 36, 71), accuracies(97, 66, 67, 40)) is None
+
+
+def test_tug_of_war_mia() -> None:
+    """|2|, |4| and |-8| points: .98 * .96 * .92; accuracy on F plays no part."""
+    reference = accuracies(97, 66, 67, 40)
+    for forget in (0, 36):
+        found = tug_of_war_mia(accuracies(99, forget, 71, 32), reference)
+        assert found == pytest.approx(0.98 * 0.96 * 0.92, abs=1e-12)
+
+
+class TestOverReferences:
+    REFERENCES = (accuracies(97, 66, 67, 40), accuracies(96, 70, 66, 44), accuracies(98, 69, 68, 41))
+
+    def test_is_the_mean_with_its_t_interval(self) -> None:
+        """Over three references, with the mean over the six ordered pairs of them."""
+        network = accuracies(99, 36, 71, 32)
+        found = over_references(average_gap, {"unlearned": network}, self.REFERENCES)
+        assert found is not None
+        # (2 + 30 + 4 + 8) / 4, (3 + 34 + 5 + 12) / 4 and (1 + 33 + 3 + 9) / 4 points.
+        values = np.array([0.11, 0.135, 0.115])
+        low, high = t.interval(0.95, 2, loc=values.mean(), scale=sem(values))
+        expected = {"n": 3, "mean": values.mean(), "low": low, "high": high}
+        assert found["unlearned"] == {
+            name: pytest.approx(value, abs=1e-12) for name, value in expected.items()
+        }
+        # Pairs: (1 + 4 + 1 + 4) / 4, (1 + 3 + 1 + 1) / 4, (2 + 1 + 2 + 3) / 4 points, each twice.
+        assert found["references"] == pytest.approx((2.5 + 1.5 + 2.0) / 300, abs=1e-12)
+
+    def test_one_reference_and_none(self) -> None:
+        """With one there is no interval and nothing to compare it with; without any no score."""
+        reference = self.REFERENCES[0]
+        found = over_references(tug_of_war, {"unlearned": reference}, [reference])
+        assert found == {"unlearned": {"n": 1, "mean": 1.0, "low": None, "high": None}, "references": None}
+        assert over_references(tug_of_war, {"unlearned": reference}, []) is None
+
+    def test_a_score_that_could_not_be_taken(self) -> None:
+        """Without the attack's share there is no score that needs it."""
+        assert over_references(tug_of_war_mia, {"unlearned": accuracies(9, 9, 9)}, self.REFERENCES) is None
