@@ -11,10 +11,10 @@ from sqlalchemy.orm import Session
 from app.datasets import rows as row_sets
 from app.datasets import service as datasets
 from app.datasets.matching import Matches, Named
-from app.errors import FAULTS_SHOWN, Conflict, Faults, Invalid
+from app.errors import FAULTS_SHOWN, Conflict, Faults
 from app.jobs import service as jobs
 from app.jobs.params import METHODS
-from app.registry import policies, service, uploads
+from app.registry import fitness, policies, service, uploads
 from app.registry.schemas import Registered, RowsByFile, RowsById, VersionUpload
 from app.tables import (
     DatasetVersion,
@@ -46,9 +46,7 @@ def register(session: Session, model: Model, new: VersionUpload, *, actor: str) 
     service.refuse_retired(model)
     faults = Faults()
     _check_files(new, faults)
-    dataset = _dataset(session, new, faults)
-    if dataset is not None and not service.can_follow(new.recipe, dataset):
-        faults.add(service.UNTESTED.pointer, service.UNTESTED.detail)
+    dataset = fitness.fitting_dataset(session, new, faults)
     rows = _rows(session, new, dataset, faults) if dataset is not None else {}
     faults.raise_any()
     if dataset is None:
@@ -78,17 +76,6 @@ def _check_files(new: VersionUpload, faults: Faults) -> None:
             "/architecture/normalisation",
             "how the input was normalised must be given: mean and std, where the largest pixel is 1",
         )
-    if not service.is_approved(new.architecture):
-        faults.add(service.UNAPPROVED.pointer, service.UNAPPROVED.detail)
-
-
-def _dataset(session: Session, new: VersionUpload, faults: Faults) -> DatasetVersion | None:
-    try:
-        return datasets.newest_ready(session, new.dataset, new.dataset_version)
-    except Invalid as invalid:
-        for fault in invalid.faults:
-            faults.add(fault.pointer, fault.detail)
-        return None
 
 
 def _rows(session: Session, new: VersionUpload, dataset: DatasetVersion, faults: Faults) -> dict[str, Any]:

@@ -11,14 +11,13 @@ from typing import Any
 from sqlalchemy import func, select, update
 from sqlalchemy.orm import Session
 
-from app.config import settings
 from app.datasets import rows as row_sets
 from app.datasets import service as datasets
-from app.errors import Conflict, Fault, Invalid, NotFound
+from app.errors import Conflict, Fault, Faults, Invalid, NotFound
 from app.events import service as events
 from app.jobs import service as jobs
-from app.jobs.params import Architecture, Plugin, TrainingRecipe, plain_data
-from app.registry import policies
+from app.jobs.params import plain_data
+from app.registry import fitness, policies
 from app.registry.schemas import NewModel, Training, VersionUpload
 from app.tables import (
     Alias,
@@ -31,11 +30,6 @@ from app.tables import (
 )
 from models_store.rows import RowSet
 
-UNTESTED = Fault(
-    pointer="/recipe/patience",
-    detail="is counted on validation rows, and the data set has none: leave it out",
-)
-UNAPPROVED = Fault(pointer="/architecture/name", detail="the operator has approved no plugin of this name")
 _ALIASES = 0x616C6961  # the advisory lock between those who accept deletions and those who move aliases
 
 
@@ -65,16 +59,6 @@ def refuse_retired(model: Model) -> None:
         raise Conflict("The model was retired.")
 
 
-def is_approved(architecture: Architecture) -> bool:
-    """Whether the operator lets this network be used: a plugin's code runs where it is installed."""
-    return not isinstance(architecture, Plugin) or architecture.name in settings().network_plugins
-
-
-def can_follow(recipe: TrainingRecipe | None, dataset: DatasetVersion) -> bool:
-    """Whether the data set has the validation rows that a recipe with patience needs."""
-    return recipe is None or recipe.patience is None or bool((dataset.role_counts or {}).get("validation"))
-
-
 def list_models(session: Session, *, after: int, limit: int, retired: bool | None = None) -> Sequence[Model]:
     """Models in the order they were registered; only those in force or only retired ones, if that is said."""
     query = select(Model).where(Model.ordinal > after)
@@ -87,15 +71,15 @@ def train(session: Session, model: Model, training: Training, *, actor: str) -> 
     """Queue a training.
 
     Raises:
-        Invalid: the data set is not ready, or lacks what the recipe needs.
+        Invalid: the data set is not ready, or it cannot be learned so: all reasons are named.
         Conflict: the model was retired.
     """
     refuse_retired(model)
-    if not is_approved(training.architecture):
-        raise Invalid(faults=[UNAPPROVED])
-    dataset = datasets.newest_ready(session, training.dataset, training.dataset_version)
-    if not can_follow(training.recipe, dataset):
-        raise Invalid(faults=[UNTESTED])
+    faults = Faults()
+    dataset = fitness.fitting_dataset(session, training, faults)
+    faults.raise_any()
+    if dataset is None:
+        raise ValueError("a training without faults has a data set")
     job = Job(
         kind=JobKind.TRAIN,
         model_id=model.id,

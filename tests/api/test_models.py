@@ -126,6 +126,10 @@ def test_without_a_recipe_the_cost_is_said(ready: Api) -> None:
             {"architecture": {"family": "plugin", "name": "mine", "normalisation": NORMALISATION}},
             {"/architecture/name"},
         ),
+        (
+            {"architecture": {"name": "vgg16", "normalisation": NORMALISATION}},
+            {"/architecture/name"},  # the images have 8 x 8 pixels
+        ),
         ({"dataset": "nowhere"}, {"/dataset"}),
         ({"dataset_version": 9}, {"/dataset"}),
         ({"rows": {"sample_ids": ["faces-01", "x", "y"]}}, {"/rows/sample_ids/1", "/rows/sample_ids/2"}),
@@ -285,3 +289,12 @@ def test_a_plugin_is_trained_only_if_the_operator_approved_it(
     assert _pointers(ready.post("/v1/models/net/train", training)) == {"/architecture/name"}
     configure(network_plugins="mine,other")
     assert ready.post("/v1/models/net/train", training).status_code == 202
+
+
+def test_all_that_a_training_cannot_use_is_named(ready: Api) -> None:
+    """A plugin that is not approved beside a data set that is not there; images that are too small."""
+    nowhere = {"dataset": "nowhere", "architecture": {"family": "plugin", "name": "mine"}}
+    refused = ready.post("/v1/models/net/train", nowhere)
+    assert _pointers(refused) == {"/architecture/name", "/dataset"}
+    small = ready.post("/v1/models/net/train", {"dataset": "faces", "architecture": {"name": "resnet18"}})
+    assert "at least 9 pixels; these have 8 x 8" in small.json()["errors"][0]["detail"]

@@ -2,29 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from importlib.metadata import entry_points
 
 import torch
 import torchvision
-from torch import Tensor, nn
+from torch import nn
 
-from app.jobs.params import Architecture, BuiltIn, Normalisation, Plugin, Torchvision
+from app.jobs.params import Architecture, BuiltIn, Normalisation, Plugin, Torchvision, misfit
+from workers.nets.built_in import BODIES, initialise
 from workers.nets.network import Network
-from workers.nets.resnet import ResNet
-from workers.nets.small_cnn import SmallCnn
 
 PLUGINS = "expunge.networks"  # the entry-point group; each is called (num_classes, image_shape, **arguments)
-_BASE_CHANNELS = 16
 _MOST_BYTES = 16 * 1024**3  # of weights: with gradients, momentum and copies several times that are needed
 _COLOURS = 3  # the channels that torchvision's classifiers take
-
-BODIES: Mapping[str, Callable[[int, int, int], nn.Module]] = {
-    "small_cnn": SmallCnn,
-    "resnet8": lambda channels, classes, base: ResNet(channels, classes, blocks=1, base=base),
-    "resnet14": lambda channels, classes, base: ResNet(channels, classes, blocks=2, base=base),
-    "resnet20": lambda channels, classes, base: ResNet(channels, classes, blocks=3, base=base),
-}
 
 
 class BadArchitecture(Exception):
@@ -46,12 +37,13 @@ def build(
         generator: a CPU generator; the global one is not touched.
 
     Raises:
-        BadArchitecture: the network does not exist, does not take these arguments, or is too large.
+        BadArchitecture: the network does not exist, does not take these arguments or such images, or is too
+            large.
     """
     channels = image_shape[2]
     _refuse_misfit(architecture.normalisation, channels)
     if isinstance(architecture, BuiltIn):
-        make, body_channels = _built_in(architecture, num_classes, channels), None
+        make, body_channels = _built_in(architecture, num_classes, image_shape), None
     elif isinstance(architecture, Torchvision):
         make, body_channels = _torchvision(architecture, num_classes), _COLOURS
     else:
@@ -76,16 +68,21 @@ def _refuse_misfit(normalisation: Normalisation | None, channels: int) -> None:
         )
 
 
-def _built_in(architecture: BuiltIn, num_classes: int, channels: int) -> Make:
-    base = max(1, round(_BASE_CHANNELS * architecture.width))
+def _built_in(architecture: BuiltIn, num_classes: int, image_shape: tuple[int, int, int]) -> Make:
+    if fault := misfit(architecture, image_shape):
+        raise BadArchitecture(fault)
+
+    def construct() -> nn.Module:
+        return BODIES[architecture.name](image_shape, num_classes, architecture.width)
 
     def make(generator: torch.Generator) -> nn.Module:
         with torch.device("meta"):  # the layers' own initialisation would draw from the global generator
-            body = BODIES[architecture.name](channels, num_classes, base)
+            body = construct()
         body.to_empty(device="cpu")
-        _initialise(body, generator)
+        initialise(body, generator)
         return body
 
+    _refuse_oversize(construct)
     return make
 
 
@@ -147,24 +144,3 @@ def _refuse_oversize(construct: Callable[[], nn.Module]) -> None:
     size = sum(weight.numel() * weight.element_size() for weight in network.parameters())
     if size > _MOST_BYTES:
         raise BadArchitecture(f"its weights would take {size} bytes, more than {_MOST_BYTES}")
-
-
-def _initialise(body: nn.Module, generator: torch.Generator) -> None:
-    """Draw every weight afresh, in place (He et al. 2015 for convolutions), and reset running statistics.
-
-    The values are drawn on the CPU, so they are the same on every device.
-    """
-    for module in body.modules():
-        if isinstance(module, nn.Conv2d):
-            _draw(module.weight, module.out_channels * module.weight[0, 0].numel(), generator, gain=2)
-        elif isinstance(module, nn.Linear):
-            _draw(module.weight, module.in_features, generator, gain=1)
-            nn.init.zeros_(module.bias)
-        elif isinstance(module, nn.BatchNorm2d):
-            module.reset_parameters()  # ones and zeros: nothing is drawn
-
-
-@torch.no_grad()
-def _draw(weight: Tensor, fan: int, generator: torch.Generator, *, gain: float) -> None:
-    """Normal values of variance gain / fan."""
-    weight.copy_(torch.randn(weight.shape, generator=generator) * (gain / fan) ** 0.5)

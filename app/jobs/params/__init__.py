@@ -10,13 +10,16 @@ from __future__ import annotations
 from app.jobs.params.methods import METHODS, MethodInfo, method_parameters, method_schema
 from app.jobs.params.networks import (
     ARCHITECTURE,
+    SIDES,
     TORCHVISION_CLASSIFIERS,
     Architecture,
     BuiltIn,
+    BuiltInName,
     Normalisation,
     Plugin,
     Torchvision,
     architecture_schema,
+    misfit,
 )
 from app.jobs.params.poisoning import POISON, BadNets
 from app.jobs.params.readers import (
@@ -84,12 +87,14 @@ __all__ = [
     "READERS",
     "RECIPE",
     "ROLE_SHARES",
+    "SIDES",
     "TORCHVISION_CLASSIFIERS",
     "Architecture",
     "Asam",
     "BadNets",
     "BatchSize",
     "BuiltIn",
+    "BuiltInName",
     "ClassNames",
     "ColumnName",
     "Finetune",
@@ -138,6 +143,7 @@ __all__ = [
     "architecture_schema",
     "method_parameters",
     "method_schema",
+    "misfit",
     "plain_data",
     "reader_options",
     "reader_schema",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -44,19 +44,61 @@ class Normalisation:
     ]
 
 
+BuiltInName = Literal[
+    "small_cnn",
+    "resnet8",
+    "resnet14",
+    "resnet20",
+    "resnet18",
+    "resnet50",
+    "vgg16",
+    "mobilenet_v2",
+    "vit_small",
+]
+
+
 @dataclass(frozen=True, kw_only=True)
 class BuiltIn:
-    """A network of our own; input and class counts come from the data set.
+    """A network of our own, for small images; input and class counts come from the data set.
 
-    `resnet8`, `resnet14` and `resnet20` are CIFAR-stem residual networks (3x3 stem, no max-pool).
-    `width` multiplies every layer's channel count (resnet: base 16, small_cnn: base 16).
+    All but `small_cnn` are published networks as they are used on CIFAR. `resnet8`, `resnet14`, `resnet20`
+    and, wider, `resnet18` and `resnet50` begin with a 3x3 convolution and have no max-pool; `vgg16` has batch
+    normalisation and one linear layer; `mobilenet_v2` halves the sides three times instead of five;
+    `vit_small` cuts images into patches of 4x4 pixels. None drops out.
+
+    `width` multiplies every layer's channel count: 16 in the first layer of `small_cnn` and the three
+    narrow ResNets, 64 in that of the two wide ones and `vgg16`. `mobilenet_v2` rounds to multiples of 8 and
+    keeps 1280 last channels at least; `vit_small` has heads of 64 channels, 6 at width 1.
     """
 
     __pydantic_config__: ClassVar[ConfigDict] = STRICT
     family: Literal["builtin"] = "builtin"
-    name: Literal["small_cnn", "resnet8", "resnet14", "resnet20"] = "small_cnn"
+    name: BuiltInName = "small_cnn"
     width: Annotated[float, Field(gt=0, le=16)] = 1.0
     normalisation: Normalisation | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sides:
+    """Which sides of an image a network takes, in pixels."""
+
+    least: int = 1
+    multiple_of: int = 1
+
+    def __str__(self) -> str:
+        multiples = f" in multiples of {self.multiple_of}" if self.multiple_of > 1 else ""
+        return f"sides of at least {self.least} pixels{multiples}"
+
+
+# Where batch normalisation comes last there must be several values of a channel even in a batch of one row:
+# the last of three halvings leaves that of 9 pixels, the last but one of five of 32.
+SIDES: Mapping[BuiltInName, Sides] = {
+    "resnet18": Sides(least=9),
+    "resnet50": Sides(least=9),
+    "vgg16": Sides(least=32),
+    "mobilenet_v2": Sides(least=9),
+    "vit_small": Sides(least=4, multiple_of=4),
+}
 
 
 TORCHVISION_CLASSIFIERS = (
@@ -121,6 +163,15 @@ Architecture = Annotated[
     Discriminator(_family),
 ]
 ARCHITECTURE: TypeAdapter[BuiltIn | Torchvision | Plugin] = TypeAdapter(Architecture)
+
+
+def misfit(architecture: Architecture, image_shape: Sequence[int]) -> str | None:
+    """Why a network of ours takes no images of this height, width and channels; None if nothing is known."""
+    takes = SIDES.get(architecture.name, Sides()) if isinstance(architecture, BuiltIn) else Sides()
+    height, width = image_shape[:2]
+    if min(height, width) >= takes.least and not height % takes.multiple_of and not width % takes.multiple_of:
+        return None
+    return f"{architecture.name} takes images with {takes}; these have {height} x {width}"
 
 
 def architecture_schema() -> dict[str, Any]:

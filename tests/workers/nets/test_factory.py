@@ -2,9 +2,12 @@ from __future__ import annotations
 
 import pytest
 import torch
+from torch import Tensor
 
-from app.jobs.params import ARCHITECTURE
-from workers.nets.factory import BODIES, build
+from app.jobs.params import ARCHITECTURE, SIDES, BuiltInName, misfit
+from app.jobs.params.networks import Sides
+from workers.nets.built_in import BODIES
+from workers.nets.factory import BadArchitecture, build
 from workers.nets.network import Network
 
 NAMES = sorted(BODIES)
@@ -20,6 +23,13 @@ def _build(name: str = "small_cnn", width: float = 1.0, channels: int = 3, seed:
     [
         ("resnet8", 2.0, 308_650),  # the network of the benchmark tables
         ("resnet20", 1.0, 272_474),  # He et al. 2016, table 6: 0.27 M
+        # Those of torchvision less what its stem and its head for ImageNet have more.
+        ("resnet18", 1.0, 11_689_512 - 9_408 + 1_728 - 513_000 + 5_130),
+        ("resnet50", 1.0, 25_557_032 - 9_408 + 1_728 - 2_049_000 + 20_490),
+        ("vgg16", 1.0, 14_728_266),  # thirteen convolutions and their normalisation, and 513 x 10
+        ("mobilenet_v2", 1.0, 3_504_872 - 1_281_000 + 12_810),
+        # Touvron et al. 2021, table 1: 22 M at 224 x 224 in patches of 16; here 64 patches of 48 values.
+        ("vit_small", 1.0, 12 * 1_774_464 + 49 * 384 + 66 * 384 + 2 * 384 + 385 * 10),
     ],
 )
 def test_sizes_are_the_known_ones(name: str, width: float, weights: int) -> None:
@@ -40,18 +50,35 @@ def test_depth_is_in_the_name(name: str, layers: int) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize("shape", [(8, 8, 1), (32, 32, 3), (17, 9, 3)])
-def test_any_image_shape_gives_logits(name: str, shape: tuple[int, int, int]) -> None:
-    """Every network classifies images of any size and of one or three channels."""
-    network = build(ARCHITECTURE.validate_python({"name": name}), 7, shape, torch.Generator().manual_seed(0))
-    images = torch.zeros(2, shape[2], *shape[:2], dtype=torch.uint8)
-    assert network(images).shape == (2, 7)
+@pytest.mark.parametrize("shape", [(4, 8, 1), (8, 8, 1), (32, 32, 3), (17, 9, 3), (64, 36, 3)])
+def test_images_that_fit_give_logits(name: str, shape: tuple[int, int, int]) -> None:
+    """Of one or three channels, in a batch of one row that is learned too; others are refused."""
+    architecture = ARCHITECTURE.validate_python({"name": name, "width": 0.25})
+    if misfit(architecture, shape):
+        with pytest.raises(BadArchitecture, match=f"{name} takes images with sides of at least"):
+            build(architecture, 7, shape, torch.Generator())
+        return
+    network = build(architecture, 7, shape, torch.Generator().manual_seed(0)).train()
+    assert network(torch.zeros(1, shape[2], *shape[:2], dtype=torch.uint8)).shape == (1, 7)
+
+
+@pytest.mark.parametrize(("name", "sides"), SIDES.items())
+def test_the_least_sides_are_the_least(name: BuiltInName, sides: Sides) -> None:
+    """With fewer pixels a batch of one row leaves its normalisation, or a patch, nothing to work with."""
+
+    def classified(side: int) -> Tensor:
+        with torch.device("meta"):
+            return BODIES[name]((side, side, 3), 2, 0.25).train()(torch.zeros(1, 3, side, side))  # type: ignore[no-any-return]
+
+    assert classified(sides.least).shape == (1, 2)
+    with pytest.raises((ValueError, RuntimeError)):
+        classified(sides.least - 1)
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_the_generator_decides_every_value(name: str) -> None:
     """Equal seeds give equal networks, all values set; another seed gives other convolutions."""
-    first, second, other = _build(name, seed=1), _build(name, seed=1), _build(name, seed=2)
+    first, second, other = (_build(name, width=0.25, seed=seed) for seed in (1, 1, 2))
     for key, value in first.state_dict().items():
         assert torch.equal(value, second.state_dict()[key])
         assert value.isfinite().all()
