@@ -54,7 +54,8 @@ class Subjects(Protocol):
 class Counterfactual:
     """Of F, by a network that never saw it: the accuracy, and a loss for each row, float32 [len(F)].
 
-    A class of which no row remains cannot be known any more: it counts 0, and its losses are infinite.
+    A class of which no row remains cannot be known any more: it counts 0, and the losses are those of rows of
+    other classes if they were labelled so; infinite, if there are no unseen rows of other classes.
     """
 
     accuracy: float
@@ -89,9 +90,15 @@ def counterfactual(
 
 @dataclass(frozen=True)
 class Scale:
-    """Unseen rows: losses float [n], whether they are classified as labelled bool [n], labels int64 [n]."""
+    """Unseen rows, as a network sees them.
 
-    losses: Tensor
+    Attributes:
+        surprise: What the loss would be with each class for a label, float [n, K].
+        hits: Whether they are classified as labelled, bool [n].
+        labels: int64 [n].
+    """
+
+    surprise: Tensor
     hits: Tensor
     labels: Tensor
 
@@ -99,19 +106,28 @@ class Scale:
     def of(
         cls, network: Network, rows: RowSource, places: Tensor | None, autocast: torch.dtype | None
     ) -> Scale:
-        """As the network sees them."""
+        """All rows, or those at these places."""
         labels = rows.labels if places is None else rows.labels[places]
         logits = evaluate(network, rows, places, autocast=autocast).float()
-        return cls(
-            functional.cross_entropy(logits, labels, reduction="none"), logits.argmax(1) == labels, labels
-        )
+        return cls(-functional.log_softmax(logits, 1), logits.argmax(1) == labels, labels)
+
+    @cached_property
+    def losses(self) -> Tensor:
+        """With the rows' own labels, float [n]."""
+        return self.surprise.gather(1, self.labels[:, None]).squeeze(1)
 
     def like(self, number: int) -> Scale:
         """Those of a class; all, if these are too few."""
         here = self.labels == number
         if int(here.sum()) < FEWEST_ROWS:
             return self
-        return Scale(self.losses[here], self.hits[here], self.labels[here])
+        return Scale(self.surprise[here], self.hits[here], self.labels[here])
+
+    def unlike(self, number: int) -> Scale:
+        """Those of other classes, labelled with this one: never rightly."""
+        there = self.labels != number
+        labels = torch.full_like(self.labels[there], number)
+        return Scale(self.surprise[there], torch.zeros_like(self.hits[there]), labels)
 
     def losses_at(self, positions: Tensor) -> Tensor:
         """The losses at positions in (0, 1), in any shape."""
@@ -138,10 +154,11 @@ def expected(standing: Tensor, labels: Tensor, scale: Scale, *, known: Tensor) -
     losses = torch.full((len(labels),), torch.inf, device=labels.device)
     right = 0.0
     for number in torch.unique(labels).tolist():
-        if not (known == number).any():
-            continue
         here = torch.nonzero(labels == number).squeeze(1)
-        pool, spread = scale.like(number), _spread(standing[here])
+        pool = scale.like(number) if (known == number).any() else scale.unlike(number)
+        if not len(pool.labels):
+            continue
+        spread = _spread(standing[here])
         ranked = here[standing[here].argsort(stable=True)]
         losses[ranked] = pool.losses_at(_at(spread.flatten().sort().values, _middles(spread))).float()
         right += float(pool.accuracy_at(spread)) * len(here)

@@ -40,10 +40,10 @@ def brute_ascent(brute_logits: Brute, brute_gradient: Brute) -> Callable[..., Te
 
 def _scale(draw: np.random.Generator, classes: int, count: int) -> Scale:
     """Unseen rows of so many classes, the surer the likelier right."""
-    losses = draw.exponential(1.0, count)
+    losses = draw.exponential(1.0, (count, 1))
     return Scale(
-        torch.tensor(losses),
-        torch.tensor(draw.random(count) < np.exp(-losses)),
+        torch.tensor(losses).expand(-1, classes),
+        torch.tensor(draw.random(count) < np.exp(-losses[:, 0])),
         torch.tensor(draw.integers(0, classes, count)),
     )
 
@@ -92,15 +92,31 @@ def test_rows_like_all_others_are_met_as_unseen_rows_are() -> None:
 
 
 def test_a_class_of_which_nothing_remains_is_not_known_any_more() -> None:
-    """Its rows count 0 and have no ceiling; a class that few unseen rows are of is met as all of them are."""
-    scale = _scale(np.random.default_rng(3), 1, 50)
-    few = Scale(scale.losses, scale.hits, torch.where(torch.arange(50) < FEWEST_ROWS - 1, 1, 2))
-    labels, standing = torch.tensor([0, 1]), torch.tensor([0.5, 0.5], dtype=torch.float64)
-    found = expected(standing, labels, few, known=torch.tensor([1]))
-    assert found.losses[0] == torch.inf
-    alone = expected(standing[:1], labels[:1], scale, known=torch.zeros(1, dtype=torch.int64))
-    assert found.losses[1] == alone.losses[0]
-    assert found.accuracy == pytest.approx(alone.accuracy / 2)
+    """Its rows count 0 and are met as those of other classes are, if these were labelled so."""
+    draw = np.random.default_rng(3)
+    surprise, labels = torch.tensor(draw.exponential(1.0, (60, 3))), torch.arange(60) % 3
+    scale = Scale(surprise, torch.ones(60, dtype=torch.bool), labels)
+    standing = torch.tensor((np.arange(40) + 0.5) / 40)
+    found = expected(standing, torch.full((40,), 2), scale, known=torch.arange(2))
+    assert found.accuracy == 0
+    others = surprise[labels != 2, 2].sort().values.numpy()
+    np.testing.assert_allclose(found.losses.numpy(), others, rtol=0.05, atol=0.05)
+    of_these_alone = scale.like(2)
+    assert (
+        expected(standing, torch.full((40,), 2), of_these_alone, known=torch.arange(2)).losses.isinf().all()
+    )
+
+
+def test_a_class_that_few_unseen_rows_are_of_is_met_as_all_of_them_are() -> None:
+    """Its own tell nothing."""
+    scale = _scale(np.random.default_rng(3), 3, 50)
+    few = Scale(scale.surprise, scale.hits, torch.where(torch.arange(50) < FEWEST_ROWS - 1, 1, 2))
+    standing, labels = torch.tensor([0.5], dtype=torch.float64), torch.ones(1, dtype=torch.int64)
+    found = expected(standing, labels, few, known=labels)
+    alone = expected(
+        standing, labels * 0, Scale(scale.surprise, scale.hits, labels.new_zeros(50)), known=labels * 0
+    )
+    assert (found.accuracy, found.losses) == (alone.accuracy, alone.losses)
 
 
 def test_the_same_peoples_rows_come_first(judged: Callable[..., Run], unseen: Rows) -> None:
