@@ -201,6 +201,18 @@ class Case:
             environment=ENVIRONMENT,
         )
 
+    def setting(self, name: str, rows: RowSet, seed: int) -> dict[str, Any]:
+        """What a network's row is found by."""
+        setting = {
+            "name": name,
+            "rows": rows.digest,
+            "seed": seed,
+            "architecture": plain_data(self.task.architecture),
+            "recipe": plain_data(self.task.recipe),
+            "threads": ENVIRONMENT.threads,
+        }
+        return setting if self.poison is None else {**setting, "poison": plain_data(self.poison.parameters)}
+
     @property
     def _trains(self) -> int:
         """How many rows of the file of training rows are read: those of T come behind them."""
@@ -211,7 +223,7 @@ class Case:
         return RowSet.of(np.flatnonzero(labels[: self.task.train] == number).tolist())
 
     def _trained(self, name: str, rows: RowSet, seed: int) -> dict[str, Any]:
-        setting = self._setting(name, rows, seed)
+        setting = self.setting(name, rows, seed)
         results = Results(self.task.networks)
         row = results.of(setting)
         if row is None or (row["weights"] is not None and not self.store.has(row["weights"])):
@@ -222,17 +234,6 @@ class Case:
         if row["weights"] is None:
             raise Diverged(f"{self.task.name}, seed {self.seed}: the {name} network diverged")
         return row
-
-    def _setting(self, name: str, rows: RowSet, seed: int) -> dict[str, Any]:
-        setting = {
-            "name": name,
-            "rows": rows.digest,
-            "seed": seed,
-            "architecture": plain_data(self.task.architecture),
-            "recipe": plain_data(self.task.recipe),
-            "threads": ENVIRONMENT.threads,
-        }
-        return setting if self.poison is None else {**setting, "poison": plain_data(self.poison.parameters)}
 
     def _training(self, name: str, rows: RowSet, seed: int) -> dict[str, Any]:
         spec = TrainSpec(

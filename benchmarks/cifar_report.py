@@ -1,4 +1,4 @@
-"""Tables and a picture of the comparison on CIFAR-10, from the committed rows.
+"""The page of results: tables and a picture of the comparison on CIFAR-10, from the committed rows.
 
     .venv/bin/python -m benchmarks.cifar_report
 
@@ -19,9 +19,11 @@ from typing import Any, Final
 import matplotlib as mpl
 from matplotlib.figure import Figure
 
+from benchmarks import backdoor_report, sparsity_report
 from benchmarks.cifar import RETRAIN_PASSES, ForgetSet
 from benchmarks.cifar_methods import BUDGETS, ENTRIES
 from benchmarks.records import Results
+from benchmarks.tables import mean, percent, placed, told
 from workers.audit.comparison import interval, measures
 
 DOCS = Path(__file__).parent.parent / "docs"
@@ -83,7 +85,7 @@ def table(chosen: Sequence[Group]) -> list[str]:
     ours = next((group.values("tug_of_war") for group in chosen if group.name == YARDSTICK), {})
     nothing = [f["tug_of_war"]["doing_nothing"] for f in chosen[0].figures.values()] if chosen else []
     lines = [_COLUMNS, "|---" * (_COLUMNS.count("|") - 1) + "|"]
-    lines.append(f"| nothing | 0% | | | | {_mean(nothing, 3)} | | | |")
+    lines.append(f"| nothing | 0% | | | | {mean(nothing, 3)} | | | |")
     return lines + [_line(group, ours) for group in chosen]
 
 
@@ -96,25 +98,13 @@ def _line(group: Group, ours: Mapping[int, float | None]) -> str:
     cells = [
         group.name,
         "" if group.share is None else f"{group.share:.1%}",
-        *(
-            _mean([None if v is None else 100 * v for v in group.values(f"{part}_accuracy").values()], 1)
-            for part in ("retain", "forget", "test")
-        ),
-        _mean(list(tow.values()), 3),
-        "" if group.name == YARDSTICK else _mean(pairs, 3, signed=True),
-        _mean(list(group.values("centred_auc").values()), 3),
+        *(percent(list(group.values(f"{part}_accuracy").values())) for part in ("retain", "forget", "test")),
+        mean(list(tow.values()), 3),
+        "" if group.name == YARDSTICK else mean(pairs, 3, signed=True),
+        mean(list(group.values("centred_auc").values()), 3),
         f"{verdicts['pass']} / {verdicts['inconclusive'] + verdicts['not_valid']} / {verdicts['fail']}",
     ]
     return f"| {' | '.join(cells)} |"
-
-
-def _mean(values: Sequence[float | None], digits: int, *, signed: bool = False) -> str:
-    """The mean, and its interval's half width if there are several values."""
-    found = interval(values)
-    if found is None or found["mean"] is None:
-        return ""
-    shown = f"{found['mean']:{'+' if signed else ''}.{digits}f}"
-    return shown if found["high"] is None else f"{shown} ± {found['high'] - found['mean']:.{digits}f}"
 
 
 def markdown() -> str:
@@ -135,20 +125,14 @@ def searched() -> str:
     """How well the best setting of each method did by its own measure, and which one it is."""
     scores: dict[str, list[tuple[float, str]]] = {}
     for row in Results("cifar_search"):
-        drawn = ", ".join(f"{name} {_shown(value)}" for name, value in sorted(row["drawn"].items()))
-        scores.setdefault(row["setting"]["entry"], []).append((row["figures"]["kept"]["score"], drawn))
+        score = row["figures"]["kept"]["score"]
+        scores.setdefault(row["setting"]["entry"], []).append((score, told(row["drawn"])))
     lines = ["| method | settings | best score | median | the best |", "|---|---|---|---|---|"]
     for name in ENTRIES:
         if tried := sorted(scores.get(name, [])):
             middle = median(score for score, _ in tried)
             lines.append(f"| {name} | {len(tried)} | {tried[-1][0]:.3f} | {middle:.3f} | {tried[-1][1]} |")
     return "\n".join([*lines, ""])
-
-
-def _shown(value: object) -> str:
-    if isinstance(value, dict):
-        return " ".join(str(part) for part in value.values())
-    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def expectations() -> str:
@@ -205,12 +189,8 @@ def _centre(group: Group) -> float:
 def page() -> str:
     """docs/results.md with the tables as the rows have them."""
     text = (DOCS / "results.md").read_text()
-    parts = {"search": searched(), "methods": markdown(), "expectations": expectations()}
-    for name, content in parts.items():
-        before, mark, rest = text.partition(f"<!-- cifar {name} -->\n")
-        _, end, after = rest.partition("\n<!-- end -->")
-        text = f"{before}{mark}\n{content}{end}{after}"
-    return text
+    parts = {"cifar search": searched(), "cifar methods": markdown(), "cifar expectations": expectations()}
+    return placed(text, parts | sparsity_report.parts() | backdoor_report.parts())
 
 
 def main() -> None:

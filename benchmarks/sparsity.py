@@ -12,7 +12,7 @@ or the smallest if none is. `exact` takes the rho of `finite_difference`.
 from __future__ import annotations
 
 import argparse
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -23,10 +23,10 @@ from app.jobs.params import (
     Plain,
     TrainingObjective,
     TrainingRecipe,
-    plain_data,
 )
 from benchmarks.cifar import Case, Task
 from benchmarks.records import Results
+from models_store.rows import RowSet
 from workers.training.loop import Diverged
 
 Arm = Literal["plain", "finite_difference", "exact"]
@@ -74,23 +74,30 @@ def task(arm: Arm, rho: float, poison: BadNets | None = None) -> Task:
 
 def tried() -> dict[float | None, Mapping[str, Any] | None]:
     """The tuning seed's figures by rho, None of the plain arm; of a network that diverged they are None."""
-    wanted = {_key(task("plain", 0.0)): None, **{_key(task("finite_difference", rho)): rho for rho in RHOS}}
-    found: dict[float | None, Mapping[str, Any] | None] = {}
-    for row in Results(NETWORKS):
-        setting = row["setting"]
-        key = str((setting["recipe"], setting["architecture"]))
-        if (setting["name"], setting["seed"]) == ("original", TUNING) and key in wanted:
-            found[wanted[key]] = row["figures"]
-    return found
+    tasks: dict[float | None, Task] = {None: task("plain", 0.0)}
+    tasks |= {rho: task("finite_difference", rho) for rho in RHOS}
+    originals = {
+        rho: Case(Path(), TUNING, Path(), task=of).setting("original", RowSet.below(of.train), TUNING)
+        for rho, of in tasks.items()
+    }
+    found = {rho: Results(NETWORKS).of(setting) for rho, setting in originals.items()}
+    return {rho: row["figures"] for rho, row in found.items() if row is not None}
 
 
-def chosen_rho() -> float:
-    """The rho of all comparisons: see above."""
+def chosen_rho() -> float | None:
+    """The rho of all comparisons, see above; None as long as networks are missing."""
     figures = tried()
-    if missing := {None, *RHOS} - set(figures):
-        raise SystemExit(f"{len(missing)} networks of the choice of rho are missing: run benchmarks.sparsity")
+    if set(figures) != {None, *RHOS}:
+        return None
     floor = validation(figures[None]) - LOSS
     return max((rho for rho in RHOS if validation(figures[rho]) >= floor), default=min(RHOS))
+
+
+def settled_rho() -> float:
+    """The same, for those that cannot do without."""
+    if (rho := chosen_rho()) is None:
+        raise SystemExit("rho is not chosen yet: run benchmarks.sparsity")
+    return rho
 
 
 def validation(figures: Mapping[str, Any] | None) -> float:
@@ -101,24 +108,21 @@ def validation(figures: Mapping[str, Any] | None) -> float:
     return float(counts["correct"] / counts["n"])
 
 
-def arguments(description: str | None) -> argparse.ArgumentParser:
-    """A parser of where data and weights are."""
+def arguments(
+    description: str | None, *, seeds: Sequence[int] = (), arms: Sequence[Arm] = ()
+) -> argparse.ArgumentParser:
+    """A parser of where data and weights are, and of which seeds and arms to compute.
+
+    Processes that have no seed or no arm in common write no checkpoint in common.
+    """
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--data", type=Path, default=Path("../shared/data/cifar10"))
     parser.add_argument("--var", type=Path, default=Path("var/benchmarks"))
+    if seeds:
+        parser.add_argument("--seeds", type=int, nargs="+", default=list(seeds))
+    if arms:
+        parser.add_argument("--arms", nargs="+", choices=arms, default=list(arms))
     return parser
-
-
-def shared_arguments(description: str | None) -> argparse.ArgumentParser:
-    """The same, and which seeds and arms: processes that share neither do not meet."""
-    parser = arguments(description)
-    parser.add_argument("--seeds", type=int, nargs="+", default=[TUNING, *SEEDS])
-    parser.add_argument("--arms", nargs="+", choices=ARMS, default=list(ARMS))
-    return parser
-
-
-def _key(of: Task) -> str:
-    return str((plain_data(of.recipe), plain_data(of.architecture)))
 
 
 def main() -> None:
@@ -134,8 +138,7 @@ def main() -> None:
             print(reason, flush=True)
         else:
             print(of.name, f"{validation(figures):.4f}, {figures['seconds']:.0f} s", flush=True)
-    if set(tried()) == {None, *RHOS}:
-        print(f"rho: {chosen_rho():g}")
+    print("rho:", chosen_rho())
 
 
 if __name__ == "__main__":
