@@ -112,7 +112,7 @@ ENTRIES: Mapping[str, Entry] = {
     "neggrad": Entry(
         "neggrad",
         lambda d: {"learning_rate": _log(d, 3e-3, 5e-2), "alpha": _between(d, 0.5, 0.95)},
-        {"ceiling": "none"},
+        {"ceiling": "none", "forget_batch_size": 64},
         _two,
     ),
     "neggrad_bounded": Entry(
@@ -132,7 +132,7 @@ ENTRIES: Mapping[str, Entry] = {
             "alpha": _between(d, 0.5, 0.95),
             "objective": {"name": "sam", "rho": _one_of(d, [0.05, 0.1])},
         },
-        {"sharpness_on": "retain", "ceiling": "none"},
+        {"sharpness_on": "retain", "ceiling": "none", "forget_batch_size": 64},
         lambda p: 2 + p.forget_batch_size / _ROWS,
     ),
     "random_label": Entry(

@@ -9,8 +9,9 @@ the page is what the rows say.
 from __future__ import annotations
 
 import io
+import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
@@ -19,17 +20,20 @@ from typing import Any, Final
 import matplotlib as mpl
 from matplotlib.figure import Figure
 
-from benchmarks import backdoor_report, sparsity_report
+from benchmarks import backdoor_report, cost_report, sparsity_report
 from benchmarks.cifar import RETRAIN_PASSES, ForgetSet
-from benchmarks.cifar_methods import BUDGETS, ENTRIES
+from benchmarks.cifar_methods import ABLATIONS, BUDGETS, ENTRIES
 from benchmarks.records import Results
-from benchmarks.tables import mean, percent, placed, told
+from benchmarks.tables import mean, percent, placed, table, told
 from workers.audit.comparison import interval, measures
 
 DOCS = Path(__file__).parent.parent / "docs"
 PICTURE = "cifar_methods.svg"
 YARDSTICK: Final = "sharp_minmax"  # what others are compared with, seed by seed
-_COLUMNS = "| method | time | RA | FA | TA | ToW | ToW against ours | centred AUC | pass / open / fail |"
+_COLUMNS = "method | time | RA | FA | TA | ToW | ToW against ours | centred AUC | pass / open / fail"
+_ABLATED: Final = 0.10  # the budget that the ablations were run at
+_PUBLISHED: Final = ("pass", "inconclusive")
+_LADDER_TITLES = "method | budget | runs | published | own time | expected cost, ladder"
 _KINDS: Final[Mapping[ForgetSet, str]] = {
     "high": "the 500 rows that were memorised most",
     "mid": "500 rows in the middle",
@@ -68,34 +72,43 @@ class Group:
         ]
         return sum(costs) / len(costs) / RETRAIN_PASSES
 
+    @property
+    def published(self) -> int:
+        """How many runs the default policy would publish."""
+        return sum(run is not None and run["verdict"] in _PUBLISHED for run in self.runs.values())
 
-def groups(kind: ForgetSet, budget: float) -> list[Group]:
-    """What there is at a budget, in the order of the methods."""
+    @property
+    def ladder(self) -> float | None:
+        """The mean cost of the method and of retraining where it fails, in retrainings."""
+        return None if self.share is None else self.share + 1 - self.published / len(self.runs)
+
+
+def groups(kind: ForgetSet, budget: float, names: Iterable[str] = ENTRIES) -> list[Group]:
+    """What there is at a budget of these methods, in their order."""
     paces = {row["setting"]["entry"]: row for row in Results("cifar_pace")}
     found: dict[str, dict[int, Mapping[str, Any] | None]] = {}
     for row in Results("cifar_methods"):
         setting = row["setting"]
         if (setting["forget"], setting["budget"]) == (kind, budget):
             found.setdefault(setting["entry"], {})[setting["seed"]] = row["figures"]
-    return [Group(name, found[name], paces.get(name)) for name in ENTRIES if name in found]
+    return [Group(name, found[name], paces.get(name)) for name in names if name in found]
 
 
-def table(chosen: Sequence[Group]) -> list[str]:
+def compared(chosen: Sequence[Group]) -> str:
     """One line a method, and one for doing nothing: means over seeds, 95% t-intervals over them."""
     ours = next((group.values("tug_of_war") for group in chosen if group.name == YARDSTICK), {})
     nothing = [f["tug_of_war"]["doing_nothing"] for f in chosen[0].figures.values()] if chosen else []
-    lines = [_COLUMNS, "|---" * (_COLUMNS.count("|") - 1) + "|"]
-    lines.append(f"| nothing | 0% | | | | {mean(nothing, 3)} | | | |")
-    return lines + [_line(group, ours) for group in chosen]
+    first = ["nothing", "0%", "", "", "", mean(nothing, 3), "", "", ""]
+    return table(_COLUMNS, [first, *(_line(group, ours) for group in chosen)])
 
 
-def _line(group: Group, ours: Mapping[int, float | None]) -> str:
+def _line(group: Group, ours: Mapping[int, float | None]) -> list[str]:
     tow = group.values("tug_of_war")
     pairs = [
         own - other for seed, own in tow.items() if own is not None and (other := ours.get(seed)) is not None
     ]
     verdicts = Counter("fail" if run is None else run["verdict"] for run in group.runs.values())
-    cells = [
+    return [
         group.name,
         "" if group.share is None else f"{group.share:.1%}",
         *(percent(list(group.values(f"{part}_accuracy").values())) for part in ("retain", "forget", "test")),
@@ -104,7 +117,6 @@ def _line(group: Group, ours: Mapping[int, float | None]) -> str:
         mean(list(group.values("centred_auc").values()), 3),
         f"{verdicts['pass']} / {verdicts['inconclusive'] + verdicts['not_valid']} / {verdicts['fail']}",
     ]
-    return f"| {' | '.join(cells)} |"
 
 
 def markdown() -> str:
@@ -113,12 +125,34 @@ def markdown() -> str:
     for budget in BUDGETS:
         if chosen := groups("random", budget):
             seeds = max(len(group.runs) for group in chosen)
-            parts += [f"### {budget:.0%} of retraining, {seeds} seeds", "", *table(chosen), ""]
+            parts += [f"### {budget:.0%} of retraining, {seeds} seeds", "", compared(chosen)]
     for kind, words in _KINDS.items():
         for budget in BUDGETS:
             if chosen := groups(kind, budget):
-                parts += [f"### {words[0].upper()}{words[1:]}, {budget:.0%}", "", *table(chosen), ""]
+                parts += [f"### {words[0].upper()}{words[1:]}, {budget:.0%}", "", compared(chosen)]
     return "\n".join(parts)
+
+
+def ablated() -> str:
+    """`sharp_minmax` as searched, and with one thing changed."""
+    return compared(groups("random", _ABLATED, [YARDSTICK, *ABLATIONS]))
+
+
+def publishing() -> str:
+    """What a method costs in retrainings, with the retraining where it fails; the cheapest first.
+
+    Of the methods that were published at all: the default policy publishes what did not fail.
+    """
+    found = [(budget, group) for budget in BUDGETS for group in groups("random", budget)]
+    ladders = [(group.ladder, budget, group) for budget, group in found if group.published]
+    return table(
+        _LADDER_TITLES,
+        [
+            [group.name, f"{budget:.0%}", str(len(group.runs)), str(group.published)]
+            + ["" if share is None else f"{share:.1%}" for share in (group.share, cost)]
+            for cost, budget, group in sorted(ladders, key=lambda of: of[0] or math.inf)
+        ],
+    )
 
 
 def searched() -> str:
@@ -127,12 +161,20 @@ def searched() -> str:
     for row in Results("cifar_search"):
         score = row["figures"]["kept"]["score"]
         scores.setdefault(row["setting"]["entry"], []).append((score, told(row["drawn"])))
-    lines = ["| method | settings | best score | median | the best |", "|---|---|---|---|---|"]
+    lines: list[list[str]] = []
     for name in ENTRIES:
         if tried := sorted(scores.get(name, [])):
             middle = median(score for score, _ in tried)
-            lines.append(f"| {name} | {len(tried)} | {tried[-1][0]:.3f} | {middle:.3f} | {tried[-1][1]} |")
-    return "\n".join([*lines, ""])
+            lines.append(
+                [
+                    name,
+                    str(len(tried)),
+                    f"{tried[-1][0]:.3f}",
+                    f"{middle:.3f}",
+                    tried[-1][1] or "the defaults",
+                ]
+            )
+    return table("method | settings | best score | median | the best", lines)
 
 
 def expectations() -> str:
@@ -143,12 +185,11 @@ def expectations() -> str:
             reference = figures["accuracy"]["reference"]["forget"]["rate"]
             place = (row["setting"]["forget"], row["setting"]["seed"])
             found[place] = (figures["course"]["target"], reference)
-    lines = ["| F | seed | expected accuracy on F | of the retrained network |", "|---|---|---|---|"]
-    lines += [
-        f"| {kind} | {seed} | {100 * target:.1f}% | {100 * reference:.1f}% |"
+    lines = [
+        [kind, str(seed), f"{target:.1%}", f"{reference:.1%}"]
         for (kind, seed), (target, reference) in sorted(found.items(), key=_order)
     ]
-    return "\n".join([*lines, ""])
+    return table("F | seed | expected accuracy on F | of the retrained network", lines)
 
 
 def _order(entry: tuple[tuple[ForgetSet, int], object]) -> tuple[int, int]:
@@ -189,7 +230,15 @@ def _centre(group: Group) -> float:
 def page() -> str:
     """docs/results.md with the tables as the rows have them."""
     text = (DOCS / "results.md").read_text()
-    parts = {"cifar search": searched(), "cifar methods": markdown(), "cifar expectations": expectations()}
+    parts = {
+        "cifar search": searched(),
+        "cifar methods": markdown(),
+        "cifar ablations": ablated(),
+        "cifar ladders": publishing(),
+        "cifar expectations": expectations(),
+        "training cost": cost_report.steps(),
+        "training loops": cost_report.loops(),
+    }
     return placed(text, parts | sparsity_report.parts() | backdoor_report.parts())
 
 

@@ -200,7 +200,7 @@ def test_a_version_without_a_recipe_is_cleaned_without_retraining(ready: Api, wo
     assert world.plan() == 1
     policy = world.next_job(JobKind.UNLEARN).policy
     assert policy is not None
-    assert [rung["method"] for rung in policy["ladder"]] == ["sharp_minmax"]
+    assert [rung["method"] for rung in policy["ladder"]] == ["neggrad"]
 
 
 def test_a_version_that_no_method_fits_fails_its_request_by_name(ready: Api, world: World) -> None:
@@ -236,7 +236,7 @@ def test_a_lineage_goes_both_ways(api: Api, world: World) -> None:
     world.carry_out()
     lineage = api.get("/v1/models/net/versions/2/lineage").json()
     assert [step["number"] for step in lineage["ancestors"]] == [2, 1]
-    assert lineage["ancestors"][0]["method"] == "sharp_minmax"
+    assert lineage["ancestors"][0]["method"] == "neggrad"
     assert [
         step["number"] for step in api.get("/v1/models/net/versions/1/lineage").json()["descendants"]
     ] == [2]

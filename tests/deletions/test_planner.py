@@ -181,7 +181,7 @@ def test_the_job_starts_from_the_version_in_use(world: World) -> None:
     world.request(1)
     world.plan()
     job = world.next_job()
-    assert (job.version_id, job.rung, job.parameters["method"]) == (version.id, 0, "sharp_minmax")
+    assert (job.version_id, job.rung, job.parameters["method"]) == (version.id, 0, "neggrad")
     in_force = policies.in_force(world.session, version.model_id)
     assert (job.policy_id, job.policy) == (in_force.id, in_force.body)
 

@@ -59,7 +59,7 @@ def test_the_cost_is_that_of_earlier_jobs(world: World) -> None:
     world.session.flush()
     (model,) = preview(world.session, _request(1)).models
     assert [(rung.method, rung.exact, rung.seconds, rung.jobs) for rung in model.ladder] == [
-        ("sharp_minmax", False, None, 0),
+        ("neggrad", False, None, 0),
         ("retrain", True, pytest.approx(90), 1),
     ]
 

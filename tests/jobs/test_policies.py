@@ -19,7 +19,7 @@ def test_a_policy_survives_storage() -> None:
 
 def test_the_default_ends_in_an_exact_method() -> None:
     """And publishes what did not fail, where the attack could have found something."""
-    assert [rung.method for rung in Policy().ladder] == ["sharp_minmax", "retrain"]
+    assert [rung.method for rung in Policy().ladder] == ["neggrad", "retrain"]
     assert Policy().publish_when == "not_failed"
 
 

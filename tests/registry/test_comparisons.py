@@ -46,7 +46,7 @@ def test_a_comparison_is_a_job_with_everything_spelled_out(world: World) -> None
     world.request(TRAIN[0])
     job = _start(world, version, _new())
     assert (job.kind, job.state, job.version_id) == (JobKind.COMPARE, JobState.QUEUED, version.id)
-    assert job.parameters["methods"][0]["parameters"]["alpha"] == 0.8
+    assert job.parameters["methods"][0]["parameters"]["alpha"] == 0.6
     assert (job.parameters["methods"][1]["parameters"]["steps"], job.parameters["seeds"]) == (3, 2)
     assert job.forget_digest is not None
     assert job.rows_digest is not None

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from app.errors import Invalid
-from app.jobs.params import SharpMinMax, plain_data
+from app.jobs.params import NegGrad, plain_data
 from app.jobs.policies import POLICY
 from app.registry import policies
 from app.tables import PolicyVersion
@@ -35,8 +35,8 @@ def test_the_newest_policy_is_in_force(world: World) -> None:
 def test_a_policy_spells_out_every_parameter(world: World) -> None:
     """Defaults of a later release change no policy that was set before."""
     ladder = policies.in_force(world.session, world.model().id).body["ladder"]
-    assert [rung["method"] for rung in ladder] == ["sharp_minmax", "retrain"]
-    assert ladder[0]["parameters"] == plain_data(SharpMinMax())
+    assert [rung["method"] for rung in ladder] == ["neggrad", "retrain"]
+    assert ladder[0]["parameters"] == plain_data(NegGrad())
 
 
 def test_every_fault_of_every_rung_is_named_at_once(world: World) -> None:

@@ -71,7 +71,7 @@ METHODS: Mapping[str, MethodInfo] = {
     "neggrad": MethodInfo(
         parameters=NegGrad,
         summary="Descend on the remaining rows and ascend on the deleted ones in the same step (NegGrad+).",
-        use="First, where deleted rows were memorised and time matters.",
+        use="First: it goes no further than an unseen row would, at the least cost that was measured.",
         passes_per_step=2,
         passes="2 a step",
         parameter_copies=2,
@@ -146,7 +146,7 @@ METHODS: Mapping[str, MethodInfo] = {
             "Split the parameters by the size of their forget gradient: sharpness-aware minimisation on the "
             "part that keeps, sharpness maximisation on the part that forgets."
         ),
-        use="First: it goes no further than an unseen row would, and leaves most weights alone.",
+        use="Where one should see which weights forget; it goes no further than an unseen row would.",
         passes_per_step=2,
         passes="2 a step, or 4 with ascents by the gradient, and one pass over F",
         parameter_copies=5,

@@ -124,9 +124,11 @@ class GradientAscent(Steps):
 class NegGrad(Iterative):
     """alpha * CE(retain) - (1 - alpha) * CE(forget) in one step."""
 
-    alpha: Alpha = 0.8
+    steps: Annotated[StepBudget, Field(description="How many at most.")] = 250
+    learning_rate: Annotated[Rate, Field(description="At the first step.")] = 0.015
+    alpha: Alpha = 0.6
     ceiling: Ceiling = "unseen"
-    forget_batch_size: ForgetBatch = 64
+    forget_batch_size: ForgetBatch = 16
     objective: ObjectiveOf = field(default_factory=Plain)
     sharpness_on: Annotated[
         Literal["both", "retain"],
