@@ -12,6 +12,7 @@ from torch.func import functional_call
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from workers.training import multi_tensor
+from workers.training.batch_norm import TwiceDifferentiable
 
 
 class Forward(Protocol):
@@ -122,7 +123,7 @@ class Differentiable:
 
     def _slopes(self, loss: Loss, *, first: bool) -> list[Tensor]:
         """The gradient, in a graph of its own."""
-        with sdpa_kernel(SDPBackend.MATH):  # fused attention has no second derivative
+        with sdpa_kernel(SDPBackend.MATH), TwiceDifferentiable():  # fused attention has no second derivative
             value = loss(_Pass(self, None, first))
         return list(
             torch.autograd.grad(
