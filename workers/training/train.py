@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from app.jobs.params import GradientSparsity, TrainingRecipe
+from app.jobs.params import TrainingRecipe
 from workers.data.batches import Batches, Rows, RowSource
 from workers.data.sampling import sampled_places
 from workers.data.seeds import derived_seed
@@ -72,8 +72,7 @@ def fit(network: Network, lesson: Lesson, monitor: Monitor) -> Trace:
     rows, recipe = lesson.rows, lesson.recipe
     places = _normalising_places(len(rows)).to(rows.index_device)
     network.normalise_by(batch.images for batch in rows.in_order(_BATCH_ROWS, places))
-    layout = _layout(recipe, rows.device)
-    network.to(memory_format=layout)
+    network.to(memory_format=torch.channels_last)
     model = Differentiable(network, autocast=autocast_dtype(recipe.precision, rows.device))
     batches = Batches(
         rows,
@@ -90,7 +89,7 @@ def fit(network: Network, lesson: Lesson, monitor: Monitor) -> Trace:
     )
     tally = Tally()
     steepest = descent(model, recipe.objective, tally, window=batches.steps_per_pass)
-    losses = _losses(lesson, tally, layout)
+    losses = _losses(lesson, tally)
     mover = optimiser(recipe, model.weights)
     average = None if recipe.averaging is None else Average(network, recipe.averaging)
     watch = _watch(lesson, network, average)
@@ -127,13 +126,10 @@ def fit(network: Network, lesson: Lesson, monitor: Monitor) -> Trace:
         watch.put_back()
     elif average is not None:
         average.exchange()
-    network.to(memory_format=torch.channels_last)
     return trace
 
 
-def _losses(
-    lesson: Lesson, tally: Tally, layout: torch.memory_format
-) -> Callable[[Rows, Tensor], list[Loss]]:
+def _losses(lesson: Lesson, tally: Tally) -> Callable[[Rows, Tensor], list[Loss]]:
     """The losses of a batch's parts, given the batch and its places; they add up to the batch's mean."""
     recipe, confidence = lesson.recipe, lesson.confidence
 
@@ -142,7 +138,7 @@ def _losses(
         if lesson.absent is not None:
             present = torch.nonzero(~lesson.absent[places]).squeeze(1)
             batch, places = batch.take(present.to(batch.device)), places[present]
-        images = batch.images.contiguous(memory_format=layout)
+        images = batch.images.contiguous(memory_format=torch.channels_last)
         wholes = (images, batch.labels, places)
         parts = min(recipe.accumulation, len(batch))
         cut = zip(*(whole.tensor_split(parts) for whole in wholes), strict=True) if parts else ()
@@ -162,13 +158,6 @@ def _watch(lesson: Lesson, network: Network, average: Average | None) -> BestEpo
     if validation is None or not len(validation):
         raise NoValidation
     return BestEpoch(network, validation, patience=patience, average=average)
-
-
-def _layout(recipe: TrainingRecipe, device: torch.device) -> torch.memory_format:
-    """Channels last, but where second derivatives are slow in it: on a CPU they take twice as long."""
-    objective = recipe.objective
-    twice = isinstance(objective, GradientSparsity) and objective.form == "exact" and objective.rho > 0
-    return torch.contiguous_format if twice and device.type == "cpu" else torch.channels_last
 
 
 def _normalising_places(count: int) -> Tensor:
