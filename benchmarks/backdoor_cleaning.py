@@ -20,6 +20,7 @@ from app.jobs.params import BadNets, plain_data
 from benchmarks.cifar import ENVIRONMENT, Case
 from benchmarks.records import Results
 from benchmarks.sparsity import SEEDS, Arm, arguments, settled_rho, task
+from benchmarks.tables import share
 from benchmarks.trials import Trial, measure
 from workers import opening, pipeline
 from workers.audit.backdoor import backdoor
@@ -75,21 +76,17 @@ def _outputs(network: Network, rows: RowSource) -> Outputs:
 
 def _run(case: Case, about: Mapping[str, Any]) -> None:
     last = learned(case, about)["epochs"][-1]
-    print(case.task.name, case.seed, f"attack success {_share(last['attack_success']):.3f}", flush=True)
+    print(case.task.name, case.seed, f"attack success {share(last['attack_success']):.3f}", flush=True)
     known: pipeline.Known = {}
     for method in METHODS:
         row = measure(RESULTS, case, Trial(method, {"precision": "fp32"}, about=about), known)
         came_to = "diverged"
         if (figures := row["figures"]) is not None:
-            success = _share(figures["backdoor"]["unlearned"]["attack_success"])
+            success = share(figures["backdoor"]["unlearned"]["attack_success"])
             came_to = (
                 f"attack success {success:.3f}, TA {figures['accuracy']['unlearned']['test']['rate']:.3f}"
             )
         print(case.task.name, case.seed, method, came_to, flush=True)
-
-
-def _share(counts: Mapping[str, Any]) -> float:
-    return float(counts["correct"] / counts["n"])
 
 
 def main() -> None:

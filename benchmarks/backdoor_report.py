@@ -9,7 +9,7 @@ from app.jobs.params import plain_data
 from benchmarks.backdoor_cleaning import EPOCHS, METHODS, POISONED_ARMS, RATES, RESULTS
 from benchmarks.records import Results
 from benchmarks.sparsity import Arm, chosen_rho, objective
-from benchmarks.tables import mean, percent, table
+from benchmarks.tables import counted, mean, percent, share, table
 
 LEVELS = (0.30, 0.35, 0.40, 0.45, 0.50, 0.55)  # of clean accuracy, at which the arms are compared
 _NETWORKS = {"original": "nothing done", "reference": "retrained without the poison"}
@@ -30,10 +30,6 @@ def _rows(results: str, rate: float) -> Rows:
     }
 
 
-def _share(counts: Mapping[str, int]) -> float:
-    return counts["correct"] / counts["n"]
-
-
 def epochs(rate: float) -> str:
     """Clean accuracy, attack success and its floor before the first epoch and after each."""
     rows = _rows(EPOCHS, rate)
@@ -48,7 +44,7 @@ def epochs(rate: float) -> str:
 
 def _epoch(courses: list[Epochs], epoch: int) -> list[str]:
     readings = [course[epoch] for course in courses if epoch < len(course)]
-    return [percent([_share(of[part]) for of in readings]) for part in ("test", "attack_success", "floor")]
+    return [percent([share(of[part]) for of in readings]) for part in ("test", "attack_success", "floor")]
 
 
 def matched(rate: float) -> str:
@@ -70,8 +66,8 @@ def _level(courses: Mapping[Arm, Mapping[int, Epochs]], level: float) -> list[st
     success: list[dict[int, float]] = []
     for arm, places in found.items():
         readings = {seed: courses[arm][seed][place] for seed, place in sorted(places.items())}
-        success.append({seed: _share(of["attack_success"]) for seed, of in readings.items()})
-        accuracy = percent([_share(of["test"]) for of in readings.values()])
+        success.append({seed: share(of["attack_success"]) for seed, of in readings.items()})
+        accuracy = percent([share(of["test"]) for of in readings.values()])
         cells += [f"{len(places)} of {len(courses[arm])}", mean(list(places.values()), 1), accuracy]
         cells.append(percent(list(success[-1].values())))
     plain, other = success
@@ -80,7 +76,7 @@ def _level(courses: Mapping[Arm, Mapping[int, Epochs]], level: float) -> list[st
 
 
 def _reached(course: Epochs, level: float) -> int | None:
-    return next((place for place, of in enumerate(course) if _share(of["test"]) >= level), None)
+    return next((place for place, of in enumerate(course) if share(of["test"]) >= level), None)
 
 
 def cleaning(rate: float) -> str:
@@ -100,13 +96,12 @@ def _of(rows: Rows, arm: Arm, method: str) -> list[dict[str, Any] | None]:
 
 def _line(name: str, arm: Arm, runs: list[dict[str, Any] | None], network: str) -> list[str]:
     done = [run for run in runs if run is not None]
-    diverged = len(runs) - len(done)
     accuracy = [run["accuracy"][network] for run in done]
     backdoors = [run["backdoor"][network] for run in done]
     return [
         name,
         arm,
-        f"{len(runs)}, {diverged} diverged" if diverged else str(len(runs)),
+        counted(runs),
         *(percent([of[part]["rate"] for of in accuracy]) for part in ("retain", "test")),
         *(percent([of[part]["rate"] for of in backdoors]) for part in ("attack_success", "floor")),
     ]

@@ -26,6 +26,7 @@ from app.jobs.params import (
 )
 from benchmarks.cifar import Case, Task
 from benchmarks.records import Results
+from benchmarks.tables import share
 from models_store.rows import RowSet
 from workers.training.loop import Diverged
 
@@ -105,7 +106,7 @@ def validation(figures: Mapping[str, Any] | None) -> float:
     if figures is None:
         return 0.0
     counts = figures["accuracy"]["validation"]
-    return float(counts["correct"] / counts["n"])
+    return share(counts)
 
 
 def arguments(

@@ -12,7 +12,7 @@ from benchmarks.records import Results
 from benchmarks.sparsity import ARMS, NETWORKS, RHOS, TUNING, Arm, chosen_rho, objective, tried, validation
 from benchmarks.sparsity_methods import GRIDS
 from benchmarks.sparsity_runs import Choice, Runs, collected, matched, rates, selected
-from benchmarks.tables import mean, percent, table, told
+from benchmarks.tables import mean, percent, share, table, told
 from benchmarks.trials import AGAIN
 
 _OTHERS: tuple[Arm, ...] = ("finite_difference", "exact")  # that are compared with the plain arm
@@ -48,7 +48,7 @@ def _rho_cells(of: Mapping[str, Any], plain: Mapping[str, Any] | None) -> list[s
     return [
         percent([validation(of)]),
         percent(against, signed=True),
-        percent([train["correct"] / train["n"]]),
+        percent([share(train)]),
         *(f"{last[key]:.{digits}f}" if key in last else "" for key, digits in _TOLD.items()),
     ]
 
@@ -76,10 +76,7 @@ def _originals(arm: Arm, rho: float) -> list[Mapping[str, Any]]:
 def _cost(arm: Arm, figures: Sequence[Mapping[str, Any]], plain: Sequence[float]) -> list[str]:
     seconds = [of["seconds"] for of in figures]
     norms = [of["curve"][-1].get("gradient_norm") for of in figures]
-    shares = [
-        [of["accuracy"][part]["correct"] / of["accuracy"][part]["n"] for of in figures]
-        for part in ("train", "test")
-    ]
+    shares = [[share(of["accuracy"][part]) for of in figures] for part in ("train", "test")]
     return [
         arm,
         str(len(figures)),

@@ -13,6 +13,7 @@ from benchmarks.cifar import ForgetSet
 from benchmarks.records import Results
 from benchmarks.sparsity import ARMS, TUNING, Arm, chosen_rho, objective
 from benchmarks.sparsity_methods import GRIDS, KINDS, RESULTS, trials
+from benchmarks.tables import counted
 from benchmarks.trials import AGAIN
 from workers.audit.tug_of_war import Accuracies, average_gap
 
@@ -41,8 +42,7 @@ class Runs:
     def counted(self, method: str, number: int) -> str:
         """How many runs there are, and how many of them diverged."""
         runs = [run for seed, run in self.of.get((method, number), {}).items() if seed != TUNING]
-        diverged = sum(run is None for run in runs)
-        return f"{len(runs)}, {diverged} diverged" if diverged else str(len(runs))
+        return counted(runs)
 
     def gaps(self, method: str, number: int = 0, network: str = "unlearned") -> dict[int, float | None]:
         """Avg. Gap by seed, against the arm's own retraining."""

@@ -21,6 +21,17 @@ def percent(values: Sequence[float | None], *, signed: bool = False) -> str:
     return mean([None if value is None else 100 * value for value in values], 1, signed=signed)
 
 
+def share(counts: Mapping[str, int]) -> float:
+    """How many of n are correct."""
+    return counts["correct"] / counts["n"]
+
+
+def counted(runs: Sequence[object | None]) -> str:
+    """How many runs there are, and how many of them diverged, which are None."""
+    diverged = sum(run is None for run in runs)
+    return f"{len(runs)}, {diverged} diverged" if diverged else str(len(runs))
+
+
 def told(parameters: Mapping[str, object]) -> str:
     """Parameters by name."""
     return ", ".join(f"{name} {_shown(value)}" for name, value in sorted(parameters.items()))

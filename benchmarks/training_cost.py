@@ -2,12 +2,11 @@
 
     .venv/bin/python -m benchmarks.training_cost --data ../shared/data/cifar10
 
-Times a step of each objective in turn, five times over, in float32; each
-one's memory, above what the process held before, is that of a process of its own. Then an epoch through this
-project's loop and through one in the style of torchvision's references (float32, NCHW, a DataLoader with
-workers, augmentation image by image, torch.optim) over the same images with the same network. Ratios within
-one run count: run it alone. Each run appends a row to benchmarks/results/training_cost.jsonl; `--no-results`
-leaves that out.
+Times a step of each objective in turn, five times over, in float32; each one's memory, above what the
+process held before, is that of a process of its own. Then an epoch through this project's loop and through
+one in the style of torchvision's references (float32, NCHW, a DataLoader with workers, augmentation image
+by image, torch.optim) over the same images with the same network. Ratios within one run count: run it
+alone. Each run appends a row to benchmarks/results/training_cost.jsonl; `--no-results` leaves that out.
 """
 
 from __future__ import annotations

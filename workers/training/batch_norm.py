@@ -38,7 +38,8 @@ class TwiceDifferentiable(TorchFunctionMode):
         given = kwargs or {}
         if func is functional.batch_norm:
             call = _Call(*args, **given)  # type: ignore[arg-type]
-            if call.training and call.weight is not None and call.bias is not None:
+            several = call.input.numel() > call.input.shape[1]  # values of a channel: PyTorch refuses one
+            if call.training and several and call.weight is not None and call.bias is not None:
                 return _BatchNorm.apply(call.input, call.weight, call.bias, call)
         return func(*args, **given)
 

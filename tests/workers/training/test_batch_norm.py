@@ -63,3 +63,5 @@ def test_what_it_does_not_cover_is_left_to_pytorch() -> None:
             own = copy.deepcopy(layer)(x)
         assert torch.equal(own, layer(x))
         assert "_BatchNorm" not in str(own.grad_fn)
+    with TwiceDifferentiable(), pytest.raises(ValueError, match="more than 1 value per channel"):
+        nn.BatchNorm2d(3).double()(x[:1, :, :1, :1])
