@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import torch
 from torch import Tensor
 
@@ -26,8 +28,15 @@ def evaluate(
     """
     network.eval()
     with torch.autocast(rows.device.type, autocast, enabled=autocast is not None):
-        parts = [network(batch.images) for batch in rows.in_order(_batch_rows(rows), places)]
-        return torch.cat(parts or [network(rows.take(slice(0, 0)).images)])
+        return torch.cat([network(images) for images in image_batches(rows, places)])
+
+
+def image_batches(rows: RowSource, places: Tensor | None = None) -> Iterator[Tensor]:
+    """The images of the rows, or of those at `places`, in order; of no rows, one batch without any."""
+    if not (len(rows) if places is None else len(places)):
+        yield rows.take(slice(0, 0)).images
+    for batch in rows.in_order(_batch_rows(rows), places):
+        yield batch.images
 
 
 def hits(
