@@ -81,7 +81,9 @@ def test_a_network_that_ends_in_a_convolution_has_none() -> None:
 
 def test_logits_that_are_changed_afterwards_have_none() -> None:
     """What stands between the last layer and the answer may be anything; and other logits are not meant."""
-    body = nn.Sequential(nn.Flatten(), nn.utils.skip_init(nn.Linear, 3 * 4, 5), nn.Softmax(1))
+    with torch.device("meta"):
+        body = nn.Sequential(nn.Flatten(), nn.Linear(3 * 4, 5), nn.Softmax(1))
+    body.to_empty(device="cpu")
     network = Network(lambda _: body, 3, torch.Generator())
     with torch.inference_mode(), penultimate(network) as features_of:
         assert features_of(network(_images(2))) is None
