@@ -109,7 +109,7 @@ class MeanLoss:
         does, together with its forward pass.
         """
         weights, many = self.model.weights, vectors.dim() > 1
-        parts = _like(weights, vectors)
+        parts = like(weights, vectors)
         total = self._weight_decay * vectors
         for batch in self._announced(sample):
             bends = self._bends(batch, parts, many=many)
@@ -185,7 +185,7 @@ def flat(tensors: Sequence[Tensor], start: int = 0) -> Tensor:
 @torch.no_grad()
 def move(model: Differentiable, step: Tensor) -> None:
     """Add a step [d] to the weights, in place. Raises NoStep if it is not finite."""
-    multi_tensor.add_(model.weights, _like(model.weights, finite(step, "the step")))
+    multi_tensor.add_(model.weights, like(model.weights, finite(step, "the step")))
 
 
 def finite(values: Tensor, what: str) -> Tensor:
@@ -216,7 +216,7 @@ def available_bytes(device: torch.device) -> int:
     return int(lines["MemAvailable"].split()[0]) * 1024
 
 
-def _like(weights: Sequence[Tensor], vectors: Tensor) -> list[Tensor]:
+def like(weights: Sequence[Tensor], vectors: Tensor) -> list[Tensor]:
     """Cut vectors [..., d] into tensors [..., *shape] of the weights' shapes."""
     parts = torch.split(vectors, [weight.numel() for weight in weights], -1)
     return [
