@@ -29,7 +29,7 @@ RECIPE = {"epochs": 14, "batch_size": 64, "learning_rate": 0.05, "augmentation":
 SHARP_MINMAX = {"steps": 280, "alpha": 0.8, "learning_rate": 0.01, "rho": 0.5, "mask_fraction": 0.1}
 POLICY = {
     "ladder": [{"method": "sharp_minmax", "parameters": SHARP_MINMAX}, {"method": "retrain"}],
-    "reference": True,
+    "audit_budget": 1,
     "prefer_exact": False,
 }
 FILES = [

@@ -112,7 +112,7 @@ def unlearn(desk: Desk) -> None:
     if spec.done is None:
         spec = _forget(desk, spec)
     exact = METHODS[spec.method].exact
-    if work.wants_reference and spec.reference is None and not exact and _wait_for_reference(desk):
+    if work.audit_budget and spec.reference is None and not exact and _wait_for_reference(desk):
         return
     _audit(desk, replace(spec, reference=None) if exact else spec)
 

@@ -32,7 +32,7 @@ class Terms:
     caller: str
     external_id: str | None
     regulation: str
-    reference: bool
+    audit_budget: int
     received_at: str
     due_at: str
 
@@ -82,8 +82,10 @@ def catch_up(session: Session, journal: Journal, *, limit: int) -> int:
 def read(journal: Journal, request_id: uuid.UUID) -> tuple[Terms, Iterator[Entry]]:
     """A request's terms and its tombstones."""
     lines = journal.read(request_id)
-    terms = Terms(**json.loads(next(lines)))
-    return terms, map(Entry.of, lines)
+    terms = json.loads(next(lines))
+    if "reference" in terms:  # written before there were budgets
+        terms["audit_budget"] = int(terms.pop("reference"))
+    return Terms(**terms), map(Entry.of, lines)
 
 
 def _lines(session: Session, request: DeletionRequest) -> Iterator[bytes]:
@@ -93,7 +95,7 @@ def _lines(session: Session, request: DeletionRequest) -> Iterator[bytes]:
         caller=session.get_one(ApiKey, request.caller_id).name,
         external_id=request.external_id,
         regulation=request.regulation,
-        reference=request.reference,
+        audit_budget=request.audit_budget,
         received_at=request.received_at.isoformat(),
         due_at=request.due_at.isoformat(),
     )

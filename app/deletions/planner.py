@@ -115,7 +115,7 @@ def _applicable(policy: Mapping[str, Any], parent: ModelVersion) -> dict[str, An
     if parent.recipe is not None:
         return dict(policy)
     ladder = [rung for rung in policy["ladder"] if not METHODS[rung["method"]].exact]
-    return {**policy, "ladder": ladder, "reference": False}
+    return {**policy, "ladder": ladder, "audit_budget": 0}
 
 
 def _parameters(policy: Policy, rung: int) -> dict[str, object]:
@@ -138,7 +138,7 @@ class Assignment:
     parent: ModelVersion
     forget: RowSet
     retain: RowSet
-    wants_reference: bool
+    audit_budget: int  # the largest of the policy's and the requests'; 0 where nothing can be retrained
 
 
 def begin(session: Session, job: Job, *, actor: str) -> Assignment | None:
@@ -168,9 +168,9 @@ def begin(session: Session, job: Job, *, actor: str) -> Assignment | None:
     forget = registry.tombstoned_rows_of(session, parent)
     retain = registry.rows_of(session, parent) - forget
     _fix(session, job, parent, forget=forget, retain=retain)
-    asked = bool(job.policy and job.policy["reference"]) or any(request.reference for request in requests)
-    wanted = asked and parent.recipe is not None
-    return Assignment(parent, forget, retain, wanted) if len(forget) else None
+    asked = max([(job.policy or {})["audit_budget"], *(request.audit_budget for request in requests)])
+    budget = asked if parent.recipe is not None else 0
+    return Assignment(parent, forget, retain, budget) if len(forget) else None
 
 
 def _fix(session: Session, job: Job, parent: ModelVersion, *, forget: RowSet, retain: RowSet) -> None:

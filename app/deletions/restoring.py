@@ -152,7 +152,7 @@ def _accept_again(
         caller_id=uuid.UUID(terms.caller_id),
         external_id=terms.external_id,
         regulation=terms.regulation,
-        reference=terms.reference,
+        audit_budget=terms.audit_budget,
         item_count=len(watch.marks[request_id]),
         matched_count=0,
         received_at=datetime.fromisoformat(terms.received_at),

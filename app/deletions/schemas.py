@@ -9,14 +9,12 @@ from typing import Annotated, Any
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, model_validator
 
 from app.datasets.schemas import Name
+from app.jobs.budget import AuditBudget
 from app.tables import ItemResult, JobState, RequestState, TargetState
 from app.text import Text
 
 Regulation = Annotated[str, Field(pattern=r"^[a-z]{2,20}$")]
 DueAt = Annotated[AwareDatetime | None, Field(description="The policy's term if left out.")]
-WithReference = Annotated[
-    bool, Field(description="Also retrain on the remaining rows, to have a network to compare with.")
-]
 SampleId = Annotated[Text, Field(min_length=1, max_length=1000)]
 
 
@@ -55,7 +53,7 @@ class NewRequest(BaseModel):
     external_id: Text | None = Field(default=None, min_length=1, max_length=200, description="Yours; unique.")
     regulation: Regulation = "gdpr"
     due_at: DueAt = None
-    reference: WithReference = False
+    audit_budget: AuditBudget = 0
 
 
 class UploadTerms(BaseModel):
@@ -65,7 +63,7 @@ class UploadTerms(BaseModel):
     dataset: Name | None = Field(default=None, description="Where items that name no data set belong.")
     regulation: Regulation = "gdpr"
     due_at: DueAt = None
-    reference: WithReference = False
+    audit_budget: AuditBudget = 0
 
 
 class Filter(BaseModel):
@@ -180,7 +178,7 @@ class RequestView(BaseModel):
     regulation: str
     state: RequestState
     reason: str | None
-    reference: bool
+    audit_budget: int
     items: ItemCounts
     targets: list[TargetView]
     received_at: datetime

@@ -43,7 +43,7 @@ class Terms:
     external_id: str | None = None
     regulation: str = "gdpr"
     due_at: datetime | None = None
-    reference: bool = False
+    audit_budget: int = 0
 
 
 def accept(session: Session, new: NewRequest, caller: Caller) -> DeletionRequest:
@@ -72,7 +72,10 @@ def naming_of(new: NewRequest, at: str = "") -> Naming:
 def terms_of(new: NewRequest) -> Terms:
     """The terms of a request that came as JSON."""
     return Terms(
-        external_id=new.external_id, regulation=new.regulation, due_at=new.due_at, reference=new.reference
+        external_id=new.external_id,
+        regulation=new.regulation,
+        due_at=new.due_at,
+        audit_budget=new.audit_budget,
     )
 
 
@@ -120,7 +123,7 @@ def _take_in(session: Session, matches: Matches, terms: Terms, caller: Caller) -
         caller_id=caller.id,
         external_id=terms.external_id,
         regulation=terms.regulation,
-        reference=terms.reference,
+        audit_budget=terms.audit_budget,
         item_count=matches.count,
         matched_count=matched,
         due_at=terms.due_at or _due(session, models),
@@ -208,7 +211,7 @@ def view(session: Session, requests: Sequence[DeletionRequest]) -> list[RequestV
             regulation=request.regulation,
             state=request.state,
             reason=request.reason,
-            reference=request.reference,
+            audit_budget=request.audit_budget,
             items=ItemCounts(
                 total=request.item_count,
                 matched=request.matched_count,

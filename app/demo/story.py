@@ -21,7 +21,7 @@ _RECIPE: Json = {"epochs": 40, "weight_decay": 5e-3, "precision": "fp32"}
 _SHARP_MINMAX: Json = {"steps": 80, "alpha": 0.8, "precision": "fp32"}
 _POLICY: Json = {
     "ladder": [{"method": "sharp_minmax", "parameters": _SHARP_MINMAX}, {"method": "retrain"}],
-    "reference": True,
+    "audit_budget": 1,
     "prefer_exact": False,
     "batch_window_seconds": 0,
 }

@@ -8,6 +8,8 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import ConfigDict, Field, TypeAdapter
 
+from app.jobs.budget import AuditBudget
+
 _STRICT = ConfigDict(extra="forbid")
 PublishWhen = Literal["passed", "not_failed", "approved"]
 
@@ -47,8 +49,8 @@ def _default_ladder() -> tuple[Rung, ...]:
 class Policy:
     """An immutable, numbered policy of a model; every job carries the copy it was started under.
 
-    `reference`: also retrain on the remaining rows, so that the audit has something to compare with.
-    `prefer_exact`: when such a reference exists, publish it rather than the approximate network it judged.
+    `audit_budget`: how many trainings the audit may spend on networks to compare with (`app.jobs.budget`).
+    `prefer_exact`: when one was retrained, publish it rather than the approximate network it judged.
     `batch_window_seconds`, `batch_max`: requests of one model that arrive within the window, or until so many
     wait, are carried out by one job. `due_days`: the time a request has when it names no due date.
     """
@@ -59,7 +61,7 @@ class Policy:
     )
     thresholds: Thresholds = field(default_factory=Thresholds)
     publish_when: PublishWhen = "not_failed"
-    reference: bool = False
+    audit_budget: AuditBudget = 0
     prefer_exact: bool = True
     batch_window_seconds: Annotated[float, Field(ge=0, le=90 * 86_400)] = 2.0
     batch_max: Annotated[int, Field(ge=1, le=10_000_000)] = 10_000
@@ -67,3 +69,17 @@ class Policy:
 
 
 POLICY: TypeAdapter[Policy] = TypeAdapter(Policy)
+
+
+def reported_policy(body: Mapping[str, Any]) -> Policy:
+    """The policy in a report, which is signed and never changes.
+
+    Those from before there were budgets say whether a reference was wanted: a budget of one training.
+
+    Raises:
+        pydantic.ValidationError: it is none.
+    """
+    known = dict(body)
+    if "audit_budget" not in known and "reference" in known:
+        known["audit_budget"] = known.pop("reference")
+    return POLICY.validate_python(known)

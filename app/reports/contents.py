@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
-from app.jobs.policies import POLICY, Policy
+from app.jobs.policies import Policy, reported_policy
 from app.reports.attestation import canonical_json
 from app.reports.checks import has_reference
 from app.reports.verdict import Decision, Judgement, judge
@@ -120,4 +120,4 @@ def judged_again(report: Mapping[str, Any]) -> Judgement:
     Raises:
         pydantic.ValidationError: the report holds no valid policy.
     """
-    return judge(report["figures"], POLICY.validate_python(report["policy"]).thresholds)
+    return judge(report["figures"], reported_policy(report["policy"]).thresholds)

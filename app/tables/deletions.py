@@ -58,7 +58,7 @@ class DeletionRequest(Stateful, Base):
     regulation: Mapped[str]
     state: Mapped[RequestState] = mapped_column(state_type(RequestState), default=RequestState.RECEIVED)
     reason: Mapped[str | None]
-    reference: Mapped[bool] = mapped_column(default=False)
+    audit_budget: Mapped[int] = mapped_column(default=0)
     item_count: Mapped[int]
     matched_count: Mapped[int]
     received_at: Mapped[CreatedAt]

@@ -145,20 +145,34 @@ def test_the_seed_depends_on_the_work_alone(world: World) -> None:
 
 
 @pytest.mark.parametrize(
-    ("policy", "request_wants", "wanted"),
-    [({}, False, False), ({}, True, True), ({"reference": True}, False, True)],
+    ("policy", "requests", "expected"),
+    [({}, (0,), 0), ({}, (2, 5, 0), 5), ({"audit_budget": 3}, (0, 1), 3), ({"audit_budget": 3}, (4,), 4)],
 )
-def test_a_reference_is_wanted_by_the_policy_or_a_request(
-    world: World, policy: dict[str, Any], request_wants: bool, wanted: bool
+def test_a_job_has_the_largest_budget_that_was_asked_for(
+    world: World, policy: dict[str, Any], requests: tuple[int, ...], expected: int
 ) -> None:
-    """Either may ask for a network to compare with."""
+    """By the policy, or by any of its requests."""
     world.dataset()
     world.trained(**policy)
-    items = [NewItem(sample_id="faces-01")]
-    world.accept(NewRequest(dataset="faces", items=items, reference=request_wants))
+    for number, budget in enumerate(requests):
+        items = [NewItem(sample_id=f"faces-{number:02d}")]
+        world.accept(NewRequest(dataset="faces", items=items, audit_budget=budget))
     world.plan()
     _, work = world.begin(world.next_job())
-    assert work.wants_reference is wanted
+    assert work.audit_budget == expected
+
+
+def test_without_a_recipe_a_budget_buys_nothing(world: World) -> None:
+    """Nothing can be retrained, whatever policy and request ask for."""
+    world.dataset()
+    version = world.trained(audit_budget=4)
+    version.recipe = None
+    items = [NewItem(sample_id="faces-01")]
+    world.accept(NewRequest(dataset="faces", items=items, audit_budget=9))
+    world.plan()
+    job = world.next_job()
+    _, work = world.begin(job)
+    assert (work.audit_budget, (job.policy or {})["audit_budget"]) == (0, 0)
 
 
 def test_a_reference_is_trained_as_its_version_was_on_what_remains(world: World) -> None:

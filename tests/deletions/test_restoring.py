@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import uuid
 from collections.abc import Callable
 from pathlib import Path
@@ -84,6 +85,30 @@ def test_the_journal_holds_no_names(world: World, journal: Journal) -> None:
     content = b"\n".join(journal.read(request.id))
     assert b"faces-07" not in content
     assert b"person-3" not in content
+
+
+@pytest.mark.parametrize("budget", [0, 6])
+def test_the_journal_keeps_the_budget(world: World, journal: Journal, budget: int) -> None:
+    """A restored request has the one that it was posted with."""
+    world.dataset()
+    items = [NewItem(sample_id="faces-07")]
+    request = world.accept(NewRequest(dataset="faces", items=items, audit_budget=budget))
+    journals.catch_up(world.session, journal, limit=10)
+    assert journals.read(journal, request.id)[0].audit_budget == budget
+
+
+@pytest.mark.parametrize(("wanted", "budget"), [(False, 0), (True, 1)])
+def test_an_old_journal_can_still_be_read(world: World, journal: Journal, wanted: bool, budget: int) -> None:
+    """Its lines were written when it could only be said whether a reference is wanted."""
+    world.dataset()
+    request = world.request(7)
+    journals.catch_up(world.session, journal, limit=10)
+    first, *others = journal.read(request.id)
+    terms = {name: value for name, value in json.loads(first).items() if name != "audit_budget"}
+    journal.write(request.id, [json.dumps({**terms, "reference": wanted}).encode(), *others])
+    found, entries = journals.read(journal, request.id)
+    assert (found.request_id, found.audit_budget) == (str(request.id), budget)
+    assert len(list(entries)) == len(others) == 1
 
 
 def test_a_restored_database_bars_what_was_deleted_since(

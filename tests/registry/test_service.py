@@ -294,7 +294,7 @@ def test_two_models_of_one_name_made_at_once_are_one(others: Others) -> None:
 def test_a_reference_is_found_for_its_version_and_rows(world: World) -> None:
     """A network retrained on other rows is no reference for these."""
     world.dataset()
-    version = world.trained(reference=True)
+    version = world.trained(audit_budget=1)
     assert version.rows_digest is not None
     assert references.find(world.session, version.id, version.rows_digest) is None
 

@@ -41,6 +41,14 @@ def test_the_verdict_can_be_derived_again(make_report: MakeReport) -> None:
     assert judged_again(report).verdict is Verdict.INCONCLUSIVE
 
 
+def test_a_report_from_before_there_were_budgets_can_be_judged(make_report: MakeReport) -> None:
+    """It says whether a reference was wanted, and is signed as it is."""
+    report = make_report(Policy(thresholds=Thresholds(forget_margin=0.2)), forget=(0.1, 0.02, 1e-5))
+    assert report["policy"].pop("audit_budget") == 0
+    report["policy"]["reference"] = True
+    assert judged_again(report).verdict is Verdict.PASS
+
+
 def test_a_report_without_a_policy_cannot_be_judged(make_report: MakeReport) -> None:
     """A policy that was tampered with is an error and not a verdict."""
     report = make_report()

@@ -38,7 +38,7 @@ def _versions(world: World) -> list[ModelVersion]:
 
 def _with_reference(world: World, **policy: Any) -> tuple[Job, str]:
     """An unlearn job that waited for its reference, which is there, and the reference's weights."""
-    job = world.planned(1, reference=True, **policy)
+    job = world.planned(1, audit_budget=1, **policy)
     lease, _ = world.begin(job)
     other = jobs.queue(world.session, planner.reference_job(world.session, job, actor="job"))
     jobs.wait_for(world.session, lease, other, {}, "waiting for a reference")
@@ -91,7 +91,7 @@ def test_a_second_reference_for_the_same_rows_does_no_harm(world: World) -> None
 @pytest.mark.parametrize("end", ["failed", "cancelled"])
 def test_a_job_goes_on_without_a_reference_that_cannot_be_had(world: World, end: str) -> None:
     """It is woken however the reference's job ended."""
-    job = world.planned(1, reference=True)
+    job = world.planned(1, audit_budget=1)
     lease, _ = world.begin(job)
     other = jobs.queue(world.session, planner.reference_job(world.session, job, actor="job"))
     jobs.wait_for(world.session, lease, other, {}, "waiting for a reference")

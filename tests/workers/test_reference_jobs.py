@@ -38,7 +38,7 @@ def test_a_job_waits_for_its_reference_which_is_published(
         ladder = [{"method": "finetune", "parameters": {"steps": 5}}, {"method": "retrain"}]
         # Two epochs teach little, and to each network something else: usefulness is not what is tested.
         useful = {"utility_margin": 0.99}
-        model = World(session).model(reference=True, ladder=ladder, thresholds=useful)
+        model = World(session).model(audit_budget=1, ladder=ladder, thresholds=useful)
         training = Training(dataset="digits", recipe=TrainingRecipe(epochs=2))
         registry.train(session, model, training, actor="test")
         model_id = model.id
