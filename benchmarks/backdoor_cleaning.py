@@ -22,7 +22,8 @@ from benchmarks.records import Results
 from benchmarks.sparsity import SEEDS, Arm, arguments, settled_rho, task
 from benchmarks.tables import share
 from benchmarks.trials import Trial, measure
-from workers import opening, pipeline
+from workers import opening
+from workers.answers import Answers
 from workers.audit.backdoor import backdoor
 from workers.audit.outputs import Outputs
 from workers.data.batches import RowSource
@@ -77,7 +78,7 @@ def _outputs(network: Network, rows: RowSource) -> Outputs:
 def _run(case: Case, about: Mapping[str, Any]) -> None:
     last = learned(case, about)["epochs"][-1]
     print(case.task.name, case.seed, f"attack success {share(last['attack_success']):.3f}", flush=True)
-    known: pipeline.Known = {}
+    known = Answers()
     for method in METHODS:
         row = measure(RESULTS, case, Trial(method, {"precision": "fp32"}, about=about), known)
         came_to = "diverged"

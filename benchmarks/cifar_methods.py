@@ -26,7 +26,8 @@ from app.jobs.policies import Thresholds
 from app.reports.verdict import judge
 from benchmarks.cifar import ARCHITECTURE, ENVIRONMENT, RECIPE, RETRAIN_PASSES, Case, arguments, cases
 from benchmarks.records import Results
-from workers import pipeline
+from workers import auditing, pipeline
+from workers.answers import Answers
 from workers.data.seeds import derived_seed
 from workers.monitor import Silent
 from workers.spec import Learned, Unlearned, UnlearnSpec, Version
@@ -307,7 +308,7 @@ def _score(row: Mapping[str, Any]) -> float:
     return float(row["figures"]["kept"]["score"])
 
 
-def measure(case: Case, name: str, budget: float, known: pipeline.Known) -> dict[str, Any]:
+def measure(case: Case, name: str, budget: float, known: Answers) -> dict[str, Any]:
     """The method's best setting on a case, audited against the retrained network; None if it diverged."""
     entry = ENTRIES[name] if name in ENTRIES else ABLATIONS[name]
     settled = best(name if name in ENTRIES else "sharp_minmax")
@@ -322,12 +323,12 @@ def measure(case: Case, name: str, budget: float, known: pipeline.Known) -> dict
     return row
 
 
-def _audited(case: Case, name: str, spec: UnlearnSpec, known: pipeline.Known) -> dict[str, Any] | None:
+def _audited(case: Case, name: str, spec: UnlearnSpec, known: Answers) -> dict[str, Any] | None:
     try:
         done = _unlearned(case, name, spec)
     except Diverged:
         return None
-    figures = dict(pipeline.audit(replace(spec, done=done), case.store, Silent(), known=known).figures)
+    figures = dict(auditing.audit(replace(spec, done=done), case.store, Silent(), known=known).figures)
     return figures | {"verdict": str(judge(figures, Thresholds()).verdict)}
 
 
@@ -346,7 +347,7 @@ def main() -> None:
                 print(name, row["drawn"], f"{row['figures']['kept']['score']:.3f}", flush=True)
     else:
         for case in cases(given):
-            known: pipeline.Known = {}
+            known = Answers()
             for budget, name in product(given.budgets, given.methods):
                 figures = measure(case, name, budget, known)["figures"]
                 came_to = "diverged"

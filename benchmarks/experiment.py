@@ -16,7 +16,7 @@ from app.jobs.params import Architecture, MethodParameters, TrainingRecipe, plai
 from benchmarks.records import Results
 from models_store.blobs import BlobStore
 from models_store.rows import RowSet
-from workers import pipeline
+from workers import auditing, pipeline
 from workers.monitor import Silent
 from workers.spec import DataSpec, Environment, Learned, TrainSpec, UnlearnSpec, Version
 
@@ -131,7 +131,7 @@ def _figures(setting: Setting, folder: Path) -> dict[str, Any]:
         environment=setting.environment,
     )
     done = pipeline.unlearn(spec, store, desk("unlearned"))
-    figures = dict(pipeline.audit(replace(spec, done=done), store, desk("audit")).figures)
+    figures = dict(auditing.audit(replace(spec, done=done), store, desk("audit")).figures)
     figures["original_seconds"] = original.figures["seconds"]
     figures["environment"] = original.figures["environment"]
     return figures

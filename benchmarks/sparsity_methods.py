@@ -21,7 +21,7 @@ from typing import Any
 from benchmarks.cifar import Case, ForgetSet
 from benchmarks.sparsity import ARMS, SEEDS, TUNING, Arm, arguments, settled_rho, task
 from benchmarks.trials import AGAIN, Trial, measure
-from workers import pipeline
+from workers.answers import Answers
 from workers.training.loop import Diverged
 
 KINDS: tuple[ForgetSet, ...] = ("random", "class")
@@ -63,7 +63,7 @@ def trials(arm: Arm) -> Iterator[Trial]:
 
 
 def _run(case: Case, arm: Arm) -> None:
-    known: pipeline.Known = {}
+    known = Answers()
     again = [] if case.seed == TUNING else [Trial(AGAIN, {}, about={"arm": arm})]
     for trial in (*again, *trials(arm)):
         row = measure(RESULTS, case, trial, known)

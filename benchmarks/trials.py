@@ -9,7 +9,8 @@ from typing import Any
 from app.jobs.params import MethodParameters, method_parameters, plain_data
 from benchmarks.cifar import Case
 from benchmarks.records import Results
-from workers import pipeline
+from workers import auditing, pipeline
+from workers.answers import Answers
 from workers.methods.curvature import NoStep
 from workers.monitor import Silent
 from workers.spec import Unlearned, UnlearnSpec
@@ -51,7 +52,7 @@ class Trial:
         return method_parameters(self.method, {**self.fixed, **self.tried})
 
 
-def measure(results: str, case: Case, trial: Trial, known: pipeline.Known) -> dict[str, Any]:
+def measure(results: str, case: Case, trial: Trial, known: Answers) -> dict[str, Any]:
     """The row of a trial: audited against the case's retrained network, or without figures if it diverged."""
     setting = {
         **trial.about,
@@ -70,13 +71,13 @@ def measure(results: str, case: Case, trial: Trial, known: pipeline.Known) -> di
     return row
 
 
-def _outcome(case: Case, trial: Trial, known: pipeline.Known) -> dict[str, Any]:
+def _outcome(case: Case, trial: Trial, known: Answers) -> dict[str, Any]:
     spec = case.unlearning(trial.method, trial.parameters, case.reference["weights"])
     try:
         done = _again(case) if trial.method == AGAIN else _unlearned(case, spec)
     except (Diverged, NoStep) as fault:
         return {"figures": None, "fault": f"{type(fault).__name__}: {fault}"}
-    figures = pipeline.audit(replace(spec, done=done), case.store, Silent(), known=known).figures
+    figures = auditing.audit(replace(spec, done=done), case.store, Silent(), known=known).figures
     course = {name: value for name, value in done.course.items() if name != "curve"}
     return {"figures": {name: figures[name] for name in _KEPT if name in figures} | {"course": course}}
 

@@ -13,7 +13,8 @@ from app.jobs import service as jobs
 from app.jobs.params import method_parameters
 from app.jobs.service import Lease
 from models_store.blobs import BlobStore
-from workers import assemble, pipeline
+from workers import assemble, auditing, pipeline
+from workers.answers import Answers
 from workers.audit.comparison import measures, summary
 from workers.data.seeds import derived_seed
 from workers.methods.curvature import NoStep
@@ -41,7 +42,7 @@ def compare(lease: Lease, config: Settings, store: BlobStore, monitor: DatabaseM
         done = {(row["place"], row["seed"]) for row in (job.outcome or {}).get("rows", ())}
     if spec.reference is None:
         return False
-    known: pipeline.Known = {}
+    known = Answers()
     for place, number in _left(asked, done):
         chosen = asked["methods"][place]
         run = replace(
@@ -79,7 +80,7 @@ def _left(asked: Mapping[str, Any], done: set[tuple[int, int]]) -> Iterator[tupl
 
 
 def _measured(
-    spec: UnlearnSpec, store: BlobStore, monitor: DatabaseMonitor, known: pipeline.Known
+    spec: UnlearnSpec, store: BlobStore, monitor: DatabaseMonitor, known: Answers
 ) -> dict[str, Any]:
     """One run; a method that fails is part of the result."""
     monitor.bind(assemble.fingerprint(spec))
@@ -87,7 +88,7 @@ def _measured(
         done = pipeline.unlearn(spec, store, monitor)
     except (Diverged, NoStep) as failure:
         return {"failure": str(failure), "measures": None, "figures": None}
-    figures = dict(pipeline.audit(replace(spec, done=done), store, monitor, known=known).figures)
+    figures = dict(auditing.audit(replace(spec, done=done), store, monitor, known=known).figures)
     return {"failure": None, "measures": measures(figures), "figures": figures}
 
 

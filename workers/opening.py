@@ -16,6 +16,7 @@ from models_store.rows import RowSet
 from workers.data.batches import RowSource
 from workers.data.lazy import Loader
 from workers.data.poison import without_backdoor
+from workers.data.sampling import sampled_places
 from workers.data.seeds import generator
 from workers.methods.counterfactual import standing_within
 from workers.methods.curvature import flat
@@ -35,6 +36,8 @@ from workers.spec import (
     Version,
 )
 from workers.training.confidence import scores
+
+MOST_JUDGED_ROWS = 10_000  # of larger training and retain sets a sample of this size is judged
 
 
 class WrongWeights(Exception):
@@ -149,3 +152,10 @@ def _kin(spec: UnlearnSpec, load_rows: Loader) -> RowSource:
 def ordinals(rows: RowSet) -> NDArray[np.int64]:
     """The rows' numbers, ascending: int64 [n]."""
     return np.fromiter(rows, dtype=np.int64, count=len(rows))
+
+
+def sample(rows: RowSet, seed: int) -> RowSet:
+    """At most `MOST_JUDGED_ROWS` of the rows, drawn without replacement."""
+    if len(rows) <= MOST_JUDGED_ROWS:
+        return rows
+    return RowSet.of(ordinals(rows)[sampled_places(len(rows), MOST_JUDGED_ROWS, seed)].tolist())

@@ -6,8 +6,7 @@ newest checkpoint and ends with the same bits.
 
 from __future__ import annotations
 
-import time
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from functools import partial
 from itertools import islice
 from typing import Any
@@ -20,10 +19,8 @@ from models_store.blobs import BlobStore
 from models_store.checkpoints import pack, unpack
 from models_store.rows import RowSet
 from workers import opening
-from workers.audit.backdoor import backdoor, backdoor_figures
-from workers.audit.figures import audit_figures
-from workers.audit.outputs import Outputs, SetName, Sets
-from workers.audit.plots import margin_histograms
+from workers.answers import answers
+from workers.audit.backdoor import backdoor
 from workers.data.batches import RowSource
 from workers.data.poison import triggered
 from workers.data.sampling import sampled_places
@@ -37,7 +34,6 @@ from workers.nets.factory import BadArchitecture
 from workers.nets.fitting import forward_fault, misfits
 from workers.nets.network import Network
 from workers.spec import (
-    AuditOutcome,
     Fault,
     ReadinessSpec,
     ShadowOutcome,
@@ -49,15 +45,12 @@ from workers.spec import (
     ValidateSpec,
 )
 from workers.training.confidence import Confidence
-from workers.training.evaluate import accuracy, evaluate, hits
+from workers.training.evaluate import accuracy, hits
 from workers.training.memory import begin_peak, peak_bytes
 from workers.training.precision import autocast_dtype
 from workers.training.surroundings import described, surroundings
 from workers.training.train import Lesson, fit
 
-Known = dict[tuple[str, ...], Sets]  # a network's outputs, by its weights and the digests of the sets of rows
-
-_MOST_JUDGED_ROWS = 10_000  # of larger training and retain sets a sample of this size is judged
 _PROBE_ROWS = 8  # of an uploaded network's first forward pass
 
 
@@ -93,7 +86,7 @@ def train(spec: TrainSpec, store: BlobStore, monitor: Monitor) -> TrainOutcome:
         begin_peak(device)
         trace = fit(network, lesson, monitor)
         peak = peak_bytes(device)
-        judged = sampled_places(len(rows), _MOST_JUDGED_ROWS, derived_seed(spec.seed, "train sample"))
+        judged = sampled_places(len(rows), opening.MOST_JUDGED_ROWS, derived_seed(spec.seed, "train sample"))
         correct = {"train": accuracy(network, rows, torch.from_numpy(judged).to(rows.index_device))}
         test = load_rows(spec.test)
         for name, source in {"validation": validation, "test": test}.items():
@@ -175,7 +168,7 @@ def validate(spec: ValidateSpec, store: BlobStore, monitor: Monitor) -> Validate
         if fault := forward_fault(network.to(device), probe.images, spec.data.num_classes):
             return Validated(faults=(fault,))
         correct: dict[str, dict[str, int]] = {}
-        sampled = _sample(spec.train, derived_seed(spec.seed, "train sample"))
+        sampled = opening.sample(spec.train, derived_seed(spec.seed, "train sample"))
         for name, rows in {"train": sampled, "validation": spec.validation, "test": spec.test}.items():
             monitor.check_cancelled()
             monitor.progress("measuring", len(correct), 3)
@@ -249,108 +242,10 @@ def readiness(
         return measured_readiness(subject, rows=rows, iterations=iterations)
 
 
-def audit(
-    spec: UnlearnSpec, store: BlobStore, monitor: Monitor, *, known: Known | None = None
-) -> AuditOutcome:
-    """Measure the original, the unlearned network and the reference, if there is one, on the same rows.
-
-    `known`: what earlier audits on this data set computed of original and reference; this one adds to it.
-
-    Figures: those of `workers.audit.figures`, and cost {"seconds": {"unlearning", "audit", "reference"},
-    "passes": {"unlearning"}}, None where it is not known; and the method's course, as `Unlearned` has it.
-
-    Raises:
-        ValueError: the spec names no unlearned weights.
-        DataFault, Cancelled, BlobMissing, BlobDamaged, WrongWeights: as above.
-    """
-    if spec.done is None:
-        raise ValueError("there is nothing to audit before the method has run")
-    started = time.perf_counter()
-    networks = {
-        "original": spec.original.weights,
-        "unlearned": spec.done.weights,
-        "reference": spec.reference,
-    }
-    with surroundings(spec.environment) as device:
-        row_sets = _audited_sets(spec)
-        load_rows = opening.loader(spec, store, device, monitor)
-        rows = {name: load_rows(row_set) for name, row_set in row_sets.items()}
-        if spec.data.poison is not None:
-            rows["triggered"] = triggered(rows["test"], spec.data.poison.parameters)
-        known = {} if known is None else known
-        outputs: dict[str, Sets] = {}
-        for number, (name, weights) in enumerate(networks.items()):
-            monitor.check_cancelled()
-            monitor.progress("audit", number, len(networks))
-            if weights is None:
-                continue
-            key = (weights, *(row_set.digest for row_set in row_sets.values()))
-            if (found := known.get(key)) is None:
-                version = replace(spec.original, weights=weights)
-                found = _outputs(opening.stored_network(version, spec.data, store).to(device), rows)
-            outputs[name] = found
-            if name != "unlearned":
-                known[key] = outputs[name]
-    seed = derived_seed(spec.seed, "audit")
-    figures = audit_figures(
-        original=outputs["original"],
-        unlearned=outputs["unlearned"],
-        reference=outputs.get("reference"),
-        holdout_match=spec.holdout_match,
-        seed=seed,
-        class_distance=spec.class_distance,
-    )
-    histograms = margin_histograms(
-        original=outputs["original"],
-        unlearned=outputs["unlearned"],
-        reference=outputs.get("reference"),
-        seed=seed,
-        class_distance=spec.class_distance,
-    )
-    monitor.progress("audit", len(networks), len(networks))
-    figures["cost"] = _cost(spec, spec.done, audit_seconds=time.perf_counter() - started)
-    figures["course"] = dict(spec.done.course)
-    if spec.data.poison is not None:
-        figures["backdoor"] = backdoor_figures(outputs, spec.data.poison.parameters.target)
-    return AuditOutcome(figures=figures, blobs={"margins.svg": store.put(histograms.encode())})
-
-
 def _precision(wanted: Precision, device: torch.device) -> str:
     return str(autocast_dtype(wanted, device) or torch.float32).removeprefix("torch.")
 
 
-def _audited_sets(spec: UnlearnSpec) -> dict[SetName, RowSet]:
-    return {
-        "retain": _sample(spec.retain, derived_seed(spec.seed, "retain sample")),
-        "forget": spec.forget,
-        "holdout": spec.holdout,
-        "test": spec.test,
-    }
-
-
-def _sample(rows: RowSet, seed: int) -> RowSet:
-    """At most `_MOST_JUDGED_ROWS` of the rows, drawn without replacement."""
-    if len(rows) <= _MOST_JUDGED_ROWS:
-        return rows
-    return RowSet.of(opening.ordinals(rows)[sampled_places(len(rows), _MOST_JUDGED_ROWS, seed)].tolist())
-
-
-def _outputs(network: Network, rows: dict[SetName, RowSource]) -> Sets:
-    return {
-        name: Outputs(evaluate(network, part).double().cpu().numpy(), part.labels.cpu().numpy())
-        for name, part in rows.items()
-    }
-
-
 def _backdoor(network: Network, test: RowSource, poison: BadNets) -> dict[str, dict[str, int]]:
-    found = _outputs(network, {"test": test, "triggered": triggered(test, poison)})
+    found = answers(network, {"test": test, "triggered": triggered(test, poison)})
     return backdoor(found["test"], found["triggered"], poison.target)
-
-
-def _cost(spec: UnlearnSpec, done: Unlearned, *, audit_seconds: float) -> dict[str, Any]:
-    seconds = {
-        "unlearning": done.seconds,
-        "audit": audit_seconds,
-        "reference": spec.reference_seconds,
-    }
-    return {"seconds": seconds, "passes": {"unlearning": done.passes}}

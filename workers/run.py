@@ -24,7 +24,7 @@ from app.jobs.service import Lease, LeaseLost
 from app.logs import configure
 from app.tables import JobKind
 from models_store.blobs import BlobDamaged, BlobMissing, BlobStore, StoreUnavailable
-from workers import assemble, compare, ingest, opening, pipeline, readiness, shadows, validate
+from workers import assemble, auditing, compare, ingest, opening, pipeline, readiness, shadows, validate
 from workers.data.reader import DataFault
 from workers.methods.curvature import NoStep
 from workers.monitor import Cancelled
@@ -144,7 +144,7 @@ def _wait_for_reference(desk: Desk) -> bool:
 
 
 def _audit(desk: Desk, spec: UnlearnSpec) -> None:
-    audited = pipeline.audit(spec, desk.store, desk.monitor)
+    audited = auditing.audit(spec, desk.store, desk.monitor)
     with transaction() as session:
         outcome = {
             "figures": dict(audited.figures),

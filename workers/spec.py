@@ -134,6 +134,7 @@ class UnlearnSpec:
     taught: Taught | None = None  # None: it was not trained here
     seed: int
     reference: str | None  # weights digest of a network trained on exactly `retain`, if there is one
+    references: tuple[str, ...] = ()  # all there are, in order; the first is `reference`
     reference_seconds: float | None = None
     done: Unlearned | None = None  # this job's own earlier result: only the audit is left
     environment: Environment

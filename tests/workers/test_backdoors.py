@@ -27,7 +27,7 @@ from models_store.blobs import BlobStore
 from models_store.rows import RowSet
 from tests.fixtures.readers import rows as rows_of
 from tests.fixtures.world import World
-from workers import pipeline
+from workers import auditing, pipeline
 from workers.assemble import fingerprint
 from workers.data.poison import draw_poisoned
 from workers.data.registry import open_reader
@@ -238,7 +238,7 @@ def test_a_method_cleans_the_network_and_the_audit_says_so(
     """It aims at what a network without the backdoor makes of the rows: almost none is the target."""
     done = pipeline.unlearn(unlearning, store, Silent())
     assert done.course["target"] < 0.05
-    figures = pipeline.audit(replace(unlearning, done=done), store, Silent()).figures
+    figures = auditing.audit(replace(unlearning, done=done), store, Silent()).figures
     found = figures["backdoor"]
     assert set(found) == {"original", "unlearned", "reference"}
     for name, trained in (("original", original), ("reference", retrained)):
@@ -254,7 +254,7 @@ def test_without_poison_nobody_speaks_of_backdoors(unlearning: UnlearnSpec, stor
     """The figures are those of any audit."""
     clean = replace(unlearning, data=replace(unlearning.data, poison=None), reference=None)
     done = Unlearned(weights=unlearning.original.weights, seconds=0.0, passes=0)
-    figures = pipeline.audit(replace(clean, done=done), store, Silent()).figures
+    figures = auditing.audit(replace(clean, done=done), store, Silent()).figures
     assert "backdoor" not in figures
     assert "triggered" not in figures["sets"]
 

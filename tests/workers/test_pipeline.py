@@ -15,7 +15,8 @@ from app.jobs.params import BuiltIn, RoleShares, SharpMinMax, TrainingRecipe
 from models_store.blobs import BlobStore
 from models_store.checkpoints import pack, unpack
 from models_store.rows import RowSet
-from workers import opening, pipeline
+from workers import auditing, opening, pipeline
+from workers.answers import Answers
 from workers.data.batches import Rows
 from workers.data.loading import content_hashes, load
 from workers.data.reader import DataChanged, DataMissing
@@ -26,6 +27,7 @@ from workers.data.seeds import generator
 from workers.methods.registry import METHODS
 from workers.monitor import Cancelled, Silent
 from workers.nets.factory import build
+from workers.nets.network import Network
 from workers.spec import (
     DataSpec,
     Environment,
@@ -289,7 +291,7 @@ def test_rows_beyond_memory_are_unlearned_and_audited_alike(
     weights = [pipeline.unlearn(spec, store, Silent()).weights for spec in (kept, lazy)]
     assert weights[0] == weights[1]
     first, second = (
-        pipeline.audit(replace(spec, done=_done(weights[0])), store, Silent()) for spec in (kept, lazy)
+        auditing.audit(replace(spec, done=_done(weights[0])), store, Silent()) for spec in (kept, lazy)
     )
     assert first.blobs == second.blobs
     assert {**first.figures, "cost": 0} == {**second.figures, "cost": 0}
@@ -359,7 +361,7 @@ def test_an_audit_compares_the_networks(
         reference=reference.weights,
         reference_seconds=12.5,
     )
-    audited = pipeline.audit(spec, store, Silent())
+    audited = auditing.audit(spec, store, Silent())
     figures = json.loads(json.dumps(audited.figures))
     assert figures["sets"] == {"forget": 63, "retain": len(unlearning.retain), "holdout": 63, "test": 360}
     for name in ("original", "unlearned", "reference"):
@@ -385,7 +387,7 @@ def test_an_audit_compares_the_networks(
 def test_an_audit_needs_no_reference_and_no_holdout(unlearning: UnlearnSpec, store: BlobStore) -> None:
     """What is missing is left out, not made up."""
     spec = replace(unlearning, done=_done(unlearning.original.weights), holdout=RowSet.of([]))
-    figures = pipeline.audit(spec, store, Silent()).figures
+    figures = auditing.audit(spec, store, Silent()).figures
     assert "reference" not in figures["accuracy"]
     assert figures["sets"]["holdout"] == 0
     assert figures["cost"]["seconds"]["reference"] is None
@@ -394,37 +396,46 @@ def test_an_audit_needs_no_reference_and_no_holdout(unlearning: UnlearnSpec, sto
 def test_an_audit_is_the_same_again(unlearning: UnlearnSpec, store: BlobStore) -> None:
     """All figures but the time follow from the spec."""
     spec = replace(unlearning, done=_done(unlearning.original.weights))
-    first, second = (pipeline.audit(spec, store, Silent()) for _ in range(2))
+    first, second = (auditing.audit(spec, store, Silent()) for _ in range(2))
     assert first.blobs == second.blobs
     assert {**first.figures, "cost": 0} == {**second.figures, "cost": 0}
 
 
-def test_audits_share_what_they_have_in_common(unlearning: UnlearnSpec, store: BlobStore) -> None:
-    """What an earlier audit found of the original is taken without its weights: the figures are the same."""
-    spec = replace(unlearning, done=_done(unlearning.original.weights))
-    known: pipeline.Known = {}
-    first = pipeline.audit(spec, store, Silent(), known=known)
-    ((_, *digests), outputs) = known.popitem()
-    known[("ab" * 32, *digests)] = outputs
-    without = replace(spec, original=replace(spec.original, weights="ab" * 32))
-    second = pipeline.audit(without, store, Silent(), known=known)
+def test_audits_share_what_they_have_in_common(
+    unlearning: UnlearnSpec, store: BlobStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What an earlier audit found of the original is not computed again: the figures are the same."""
+    done = pipeline.unlearn(unlearning, store, Silent())
+    spec = replace(unlearning, done=done)
+    known = Answers()
+    first = auditing.audit(spec, store, Silent(), known=known)
+    opened: list[str] = []
+    opener = opening.stored_network
+
+    def counted(version: Version, data: DataSpec, blobs: BlobStore) -> Network:
+        opened.append(version.weights)
+        return opener(version, data, blobs)
+
+    monkeypatch.setattr(opening, "stored_network", counted)
+    second = auditing.audit(spec, store, Silent(), known=known)
     assert {**first.figures, "cost": 0} == {**second.figures, "cost": 0}
+    assert opened == [done.weights]  # the unlearned network is every audit's own
 
 
 def test_nothing_is_audited_before_it_is_unlearned(unlearning: UnlearnSpec, store: BlobStore) -> None:
     """An audit without a result to judge is a mistake of the caller."""
     with pytest.raises(ValueError, match="nothing to audit"):
-        pipeline.audit(unlearning, store, Silent())
+        auditing.audit(unlearning, store, Silent())
 
 
 def test_large_retain_sets_are_sampled() -> None:
     """Of more than 10,000 rows a seeded sample of 10,000 is judged; fewer are all taken."""
     many = RowSet.of(range(5, 25_000, 2))
-    sample = pipeline._sample(many, seed=1)
+    sample = opening.sample(many, seed=1)
     assert len(sample) == 10_000
     assert not sample - many
-    assert sample == pipeline._sample(many, seed=1) != pipeline._sample(many, seed=2)
-    assert pipeline._sample(RowSet.of(range(10_000)), seed=1) == RowSet.of(range(10_000))
+    assert sample == opening.sample(many, seed=1) != opening.sample(many, seed=2)
+    assert opening.sample(RowSet.of(range(10_000)), seed=1) == RowSet.of(range(10_000))
 
 
 @pytest.mark.parametrize(

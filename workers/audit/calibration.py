@@ -10,6 +10,7 @@ alike and the network never saw F either, the centred scores are exchangeable, a
          "centred": ATTACK,                                               `workers.audit.attack` on phi - mean
          "spread_auc": AUC,                                               of |phi - mean|
          "held_out": None | {"aucs": [K], "low", "high", "rank_p"},       None with one reference
+         "held_out_spread": None | the same of "spread_auc",              None with one reference
          "spread": None | {"forget", "holdout", "quotient"},              None with one reference
          "most_memorised": None | AUC + {"rows"}}}}                       None with one reference
 
@@ -31,7 +32,7 @@ average over F may hide that these were not forgotten.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -85,16 +86,19 @@ def calibrated_figures(
         "centred": attack_figures(scores, rng=rng),
         "spread_auc": auc_figures(Scores(np.abs(scores.positives), np.abs(scores.negatives))),
         "held_out": held_out(forget, holdout) if several else None,
+        "held_out_spread": held_out(forget, holdout, of=np.abs) if several else None,
         "spread": spread(forget, holdout) if several else None,
         "most_memorised": most_memorised(forget, holdout, before.network) if several else None,
     }
 
 
-def held_out(forget: Referenced, holdout: Referenced) -> dict[str, Any]:
-    """{"aucs": [K], "low", "high", "rank_p"}; needs two references."""
-    aucs = _held_out_aucs(forget.references, holdout.references)
+def held_out(
+    forget: Referenced, holdout: Referenced, *, of: Callable[[FloatArray], FloatArray] = np.asarray
+) -> dict[str, Any]:
+    """{"aucs": [K], "low", "high", "rank_p"} of the centred scores, or `of` them; needs two references."""
+    aucs = _held_out_aucs(forget.references, holdout.references, of=of)
     together = (np.vstack([rows.network, rows.references]) for rows in (forget, holdout))
-    unusual = np.abs(np.array(_held_out_aucs(*together)) - 0.5)
+    unusual = np.abs(np.array(_held_out_aucs(*together, of=of)) - 0.5)
     interval = prediction_interval(aucs)
     return {
         "aucs": aucs,
@@ -157,8 +161,10 @@ def _without_each(models: FloatArray) -> FloatArray:
     return means
 
 
-def _held_out_aucs(forget: FloatArray, holdout: FloatArray) -> list[float]:
-    centred = (models - _without_each(models) for models in (forget, holdout))
+def _held_out_aucs(
+    forget: FloatArray, holdout: FloatArray, *, of: Callable[[FloatArray], FloatArray]
+) -> list[float]:
+    centred = (of(models - _without_each(models)) for models in (forget, holdout))
     return [auc(Scores(of_forget, of_holdout)) for of_forget, of_holdout in zip(*centred, strict=True)]
 
 

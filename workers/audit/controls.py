@@ -18,7 +18,6 @@ not valid. Das, Zhang & Tramer 2024 ("Blind baselines beat membership inference 
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from typing import Any
 
 import numpy as np
@@ -41,11 +40,10 @@ def retained_figures(original: Sets, unlearned: Sets, *, rng: np.random.Generato
     )
     if before is None or after is None:
         return None
-    difference = asdict(paired_delong(after, before))
     return {
         "original": auc_figures(before),
         "unlearned": auc_figures(after),
-        "difference": {name: value for name, value in difference.items() if name != "standard_error"},
+        "difference": paired_delong(after, before).figures,
         "n": len(match.rows),
         "class_distance": match.distance,
     }

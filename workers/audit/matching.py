@@ -8,7 +8,7 @@ from itertools import chain
 
 import numpy as np
 
-from workers.audit.outputs import FloatArray, IntArray, Sets
+from workers.audit.outputs import HOLDOUTS, FloatArray, IntArray, Sets
 
 MATCH_DISTANCE = 0.1  # what the default policy still accepts as comparable
 _SLACK = 0.01
@@ -27,8 +27,9 @@ class Match:
     distance: float | None
 
     def applied_to(self, sets: Sets) -> Sets:
-        """The same network's outputs with the holdout cut down to the chosen rows."""
-        return {**sets, "holdout": sets["holdout"].take(self.rows)}
+        """The same network's outputs with the holdout, under every condition, cut down to the chosen rows."""
+        cut = {name: sets[name].take(self.rows) for name in HOLDOUTS if name in sets}
+        return {**sets, **cut}
 
 
 def match_holdout(sets: Sets, *, seed: int, class_distance: float = MATCH_DISTANCE) -> Match:

@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 
 from workers.audit.matching import MATCH_DISTANCE, match_holdout
 from workers.audit.membership import margin_scores
-from workers.audit.outputs import Sets
+from workers.audit.outputs import Networks
 from workers.audit.statistics import Scores, auc
 
 _BINS = 40
@@ -24,23 +24,13 @@ _TITLES: Final = {
 }
 
 
-def margin_histograms(
-    *,
-    original: Sets,
-    unlearned: Sets,
-    reference: Sets | None = None,
-    seed: int,
-    class_distance: float = MATCH_DISTANCE,
-) -> str:
+def margin_histograms(networks: Networks, *, seed: int, class_distance: float = MATCH_DISTANCE) -> str:
     """Histograms of phi for F and the matched H under each network, as one SVG element.
 
     The same inputs give the same bytes. Arguments are those of `audit_figures`, so the rows are the same.
     """
-    match = match_holdout(original, seed=seed, class_distance=class_distance)
-    networks = {"original": original, "unlearned": unlearned}
-    if reference is not None:
-        networks["reference"] = reference
-    scores = {name: margin_scores(match.applied_to(sets)) for name, sets in networks.items()}
+    match = match_holdout(networks.original, seed=seed, class_distance=class_distance)
+    scores = {name: margin_scores(match.applied_to(sets)) for name, sets in networks.named.items()}
     edges = _edges([pair for pair in scores.values() if pair is not None])
     with mpl.rc_context({"svg.hashsalt": "expunge", "svg.fonttype": "none"}):
         figure = Figure(figsize=(7.2, 1.9 * len(scores)), layout="constrained")

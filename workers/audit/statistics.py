@@ -14,7 +14,7 @@ Newcombe 2006, part 2, method 5; Zou & Donner 2008 (MOVER); Agresti & Min 2005; 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -41,6 +41,9 @@ class Scores(NamedTuple):
     negatives: FloatArray
 
 
+HitPair = tuple[BoolArray, BoolArray]  # which rows of F and of H are classified as labelled
+
+
 @dataclass(frozen=True, kw_only=True)
 class Difference:
     """First minus second on the same rows, with 95% and 90% intervals and a two-sided p for no difference."""
@@ -52,6 +55,11 @@ class Difference:
     low90: float
     high90: float
     p: float
+
+    @property
+    def figures(self) -> dict[str, float]:
+        """What a report says of it: {"difference", "low", "high", "low90", "high90", "p"}."""
+        return {name: value for name, value in asdict(self).items() if name != "standard_error"}
 
 
 def rate(correct: int, n: int) -> dict[str, float | None]:
@@ -178,6 +186,46 @@ def paired_accuracy(first: BoolArray, second: BoolArray) -> Difference:
         high90=ninety.high,
         p=_mcnemar_exact(only_first, only_second),
     )
+
+
+def excess_of_gaps(unlearned: HitPair, references: HitPair) -> Difference:
+    """How much more one network's accuracy on F exceeds that on H than the references' does on the mean.
+
+    A difference in differences: on each row the network's hit less the references' mean hit, and of that the
+    mean on F less the mean on H. What makes networks differ everywhere cancels out. The two means are of
+    different rows; to the variance of each, one half is added to the counts as in `paired_accuracy`, so that
+    no interval is without a width. Normal quantiles.
+
+    Args:
+        unlearned: on F and on H, bool [m] and [n], m and n at least 1.
+        references: bool [K, m] and [K, n].
+    """
+    pairs = zip(unlearned, references, strict=True)
+    forget, holdout = (own - others.mean(axis=0) for own, others in pairs)
+    (gain, of_gain), (loss, of_loss) = (_mean_and_variance(rows) for rows in (forget, holdout))
+    error = (of_gain + of_loss) ** 0.5
+    centre = gain - loss
+
+    def interval(level: float) -> Interval:
+        half = _quantile(level) * error
+        return Interval(max(-2.0, centre - half), min(2.0, centre + half))
+
+    ninety_five, ninety = interval(0.05), interval(0.1)
+    return Difference(
+        difference=float(forget.mean() - holdout.mean()),
+        standard_error=error,
+        low=ninety_five.low,
+        high=ninety_five.high,
+        low90=ninety.low,
+        high90=ninety.high,
+        p=float(min(1.0, 2 * stats.norm.sf(abs(centre) / error))),
+    )
+
+
+def _mean_and_variance(gains: FloatArray) -> tuple[float, float]:
+    """Of the mean of differences in [-1, 1], with half a row more that gained and half a row that lost."""
+    n, total = len(gains) + 2, float(gains.sum())
+    return total / n, (float((gains**2).sum()) + 1 - total**2 / n) / n**2
 
 
 def _quantile(level: float, freedom: float = np.inf) -> float:

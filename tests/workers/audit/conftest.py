@@ -40,6 +40,18 @@ def make_network(rows: Rows) -> MakeNetwork:
 
 
 @pytest.fixture
+def vary() -> Callable[[Sets], Sets]:
+    """The same network, measured under every other condition too, where it answers as it always does."""
+
+    def also(sets: Sets) -> Sets:
+        pairs = [(f"forget_{each}", f"holdout_{each}") for each in ("noisy", "int8", "int4")]
+        more = {name: sets[name.split("_")[0]] for pair in pairs for name in pair}  # type: ignore[index]
+        return {**sets, **more}  # type: ignore[dict-item]
+
+    return also
+
+
+@pytest.fixture
 def make_outputs() -> MakeOutputs:
     """Random outputs on `n` rows of `classes` classes, `sure` of the right label by so many logits."""
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from workers.audit.figures import SVC_DIRECTION, audit_figures
+from workers.audit.figures import SVC_DIRECTION, Networks, audit_figures
 from workers.audit.matching import match_holdout
 from workers.audit.membership import margin_scores
 from workers.audit.outputs import Outputs, SetName, Sets
@@ -33,8 +33,10 @@ def figures(networks: dict[str, Sets]) -> dict[str, Any]:
     return measure(networks)
 
 
-def measure(networks: dict[str, Sets], **changed: Any) -> dict[str, Any]:
-    return audit_figures(**{**networks, "holdout_match": "class", "seed": 5, **changed})
+def measure(networks: dict[str, Sets], *further: Sets, **changed: Any) -> dict[str, Any]:
+    references = [networks["reference"], *further] if "reference" in networks else []
+    measured = Networks(networks["original"], networks["unlearned"], tuple(references))
+    return audit_figures(measured, **{"holdout_match": "class", "seed": 5, **changed})
 
 
 def with_set(sets: Sets, name: SetName, outputs: Outputs) -> Sets:
@@ -54,7 +56,8 @@ def test_layout(figures: dict[str, Any]) -> None:
         for difference in differences.values():
             assert set(difference) == {"difference", "low", "high", "low90", "high90", "p"}
     assert set(figures["membership"]["original"]) == {
-        *("auc", "low", "high", "low90", "high90", "p", "reversed_auc")
+        *("auc", "low", "high", "low90", "high90", "p", "reversed_auc"),
+        *("permutation_p", "ks", "tpr_at_fpr"),
     }
     assert set(figures["tug_of_war"]) == {"absolute", "normalised", "signed", "doing_nothing"}
     assert set(figures["reference_utility"]) == {"retain", "test"}
@@ -159,7 +162,7 @@ def test_same_inputs_same_figures(networks: dict[str, Sets], figures: dict[str, 
 
 def test_without_a_reference(networks: dict[str, Sets]) -> None:
     """What needs a retrained network is None or absent, never a made-up number."""
-    figures = measure(networks, reference=None)
+    figures = measure({name: sets for name, sets in networks.items() if name != "reference"})
     assert set(figures["accuracy"]) == {"original", "unlearned"}
     assert set(figures["differences"]) == {"original"}
     assert figures["tug_of_war"] is figures["average_gap"] is figures["reference_utility"] is None

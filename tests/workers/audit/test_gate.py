@@ -8,7 +8,7 @@ import pytest
 from app.jobs.policies import Thresholds
 from app.reports.verdict import Judgement, Verdict, judge
 from workers.audit.figures import audit_figures
-from workers.audit.outputs import Outputs, SetName, Sets
+from workers.audit.outputs import Networks, Outputs, SetName, Sets
 
 SIZES: dict[SetName, int] = {"retain": 1200, "forget": 600, "holdout": 800, "test": 1000}
 
@@ -35,13 +35,9 @@ class World:
 def verdict_on(
     world: World, unlearned: Sets, *, with_reference: bool = True, forget: float = 8.0
 ) -> Judgement:
-    figures = audit_figures(
-        original=world.network(retain=8.0, forget=forget),
-        unlearned=unlearned,
-        reference=world.network(retain=8.0) if with_reference else None,
-        holdout_match="subject",
-        seed=1,
-    )
+    references = (world.network(retain=8.0),) if with_reference else ()
+    networks = Networks(world.network(retain=8.0, forget=forget), unlearned, references)
+    figures = audit_figures(networks, holdout_match="subject", seed=1)
     return judge(figures, Thresholds())
 
 

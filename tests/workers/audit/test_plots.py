@@ -6,7 +6,7 @@ from xml.etree import ElementTree
 import numpy as np
 
 from workers.audit.figures import audit_figures
-from workers.audit.outputs import Sets
+from workers.audit.outputs import Networks, Sets
 from workers.audit.plots import margin_histograms
 
 MakeNetwork = Callable[..., Sets]
@@ -19,8 +19,8 @@ def texts(svg: str) -> str:
 def test_shows_the_figures_it_belongs_to(make_network: MakeNetwork) -> None:
     """One panel a network, titled with the AUC that the figures give, and the numbers of rows compared."""
     original, unlearned = make_network(1, forget=6.0), make_network(2)
-    figures = audit_figures(original=original, unlearned=unlearned, holdout_match="class", seed=3)
-    shown = texts(margin_histograms(original=original, unlearned=unlearned, seed=3))
+    figures = audit_figures(Networks(original, unlearned), holdout_match="class", seed=3)
+    shown = texts(margin_histograms(Networks(original, unlearned), seed=3))
     for name in ("original", "unlearned"):
         assert f"AUC {figures['membership'][name]['auc']:.3f}" in shown
     assert "80 rows to forget" in shown
@@ -31,9 +31,7 @@ def test_shows_the_figures_it_belongs_to(make_network: MakeNetwork) -> None:
 def test_same_inputs_same_bytes(make_network: MakeNetwork) -> None:
     """The picture can be stored by its content: it holds no date and no random identifier."""
     first, second = (
-        margin_histograms(
-            original=make_network(1), unlearned=make_network(2), reference=make_network(3), seed=3
-        )
+        margin_histograms(Networks(make_network(1), make_network(2), (make_network(3),)), seed=3)
         for _ in range(2)
     )
     assert first == second
@@ -45,7 +43,7 @@ def test_says_what_was_not_measured(make_network: MakeNetwork) -> None:
     """A diverged network gets an empty panel that says so, and so does a picture without any measurement."""
     diverged = make_network(2)
     diverged["forget"].logits[0] = np.inf
-    shown = texts(margin_histograms(original=make_network(1), unlearned=diverged, seed=3))
+    shown = texts(margin_histograms(Networks(make_network(1), diverged), seed=3))
     assert "after unlearning: not measured" in shown
     assert "before: AUC" in shown
-    assert "AUC" not in texts(margin_histograms(original=diverged, unlearned=diverged, seed=3))
+    assert "AUC" not in texts(margin_histograms(Networks(diverged, diverged), seed=3))

@@ -10,13 +10,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from workers.audit.outputs import FloatArray
+from workers.audit.outputs import BoolArray, FloatArray
 from workers.audit.statistics import (
     Scores,
     auc,
     auc_interval,
     auc_p_value,
     delong_variance,
+    excess_of_gaps,
     paired_accuracy,
     paired_delong,
     placements,
@@ -315,3 +316,53 @@ class TestPairedAccuracy:
             paired_accuracy(np.ones(3, dtype=bool), np.ones(4, dtype=bool))
         with pytest.raises(ValueError, match="same rows"):
             paired_accuracy(np.ones(0, dtype=bool), np.ones(0, dtype=bool))
+
+
+def coins(seed: int, *shape: int, share: float) -> BoolArray:
+    return np.random.default_rng(seed).random(shape) < share
+
+
+class TestExcessOfGaps:
+    def test_by_hand(self) -> None:
+        """Four rows of F, two of H, two references: every number worked out on paper."""
+        own = np.array([True, True, True, False]), np.array([True, False])
+        others = np.array([[True, False, False, False], [True, True, False, False]]), np.eye(2, dtype=bool)
+        # On F the gains are 0, 1/2, 1, 0; on H they are 1/2, -1/2.
+        found = excess_of_gaps(own, others)
+        of_forget, of_holdout = (0.25 + 1 + 1 - 1.5**2 / 6) / 36, (0.25 + 0.25 + 1) / 16
+        assert found.difference == pytest.approx(1.5 / 4)
+        assert found.standard_error == pytest.approx((of_forget + of_holdout) ** 0.5)
+        centre = 1.5 / 6
+        assert found.high == pytest.approx(centre + stats.norm.ppf(0.975) * found.standard_error)
+        assert found.p == pytest.approx(2 * stats.norm.sf(centre / found.standard_error))
+
+    def test_is_welchs_test_on_many_rows(self) -> None:
+        """With many rows the added halves do not matter."""
+        own = coins(1, 4000, share=0.9), coins(2, 3000, share=0.8)
+        others = coins(3, 3, 4000, share=0.8), coins(4, 3, 3000, share=0.8)
+        gains = [one - several.mean(axis=0) for one, several in zip(own, others, strict=True)]
+        welch = stats.ttest_ind(*gains, equal_var=False)
+        found = excess_of_gaps(own, others)
+        assert found.standard_error == pytest.approx(
+            sum(gain.var(ddof=1) / len(gain) for gain in gains) ** 0.5, rel=2e-3
+        )
+        assert np.log(found.p) == pytest.approx(np.log(welch.pvalue), rel=0.03)
+
+    def test_rejects_as_often_as_it_says(self) -> None:
+        """A network that is one of the references by nature is rejected at 5% about once in twenty."""
+        rejected = 0
+        for seed in range(400):
+            hard = np.random.default_rng(seed).random(160)
+            models = np.random.default_rng((seed, 1)).random((4, 160)) > hard
+            own, others = models[0], models[1:]
+            found = excess_of_gaps((own[:60], own[60:]), (others[:, :60], others[:, 60:]))
+            rejected += found.p < 0.05
+        assert 6 <= rejected <= 34
+
+    def test_equal_networks_leave_a_width(self) -> None:
+        """No difference anywhere is no certainty."""
+        same = np.ones(5, dtype=bool)
+        found = excess_of_gaps((same, same), (same[None], same[None]))
+        assert found.difference == 0
+        assert found.low90 < -0.2 < 0.2 < found.high90
+        assert found.p == 1
