@@ -2,26 +2,17 @@
 
 from __future__ import annotations
 
-import io
-from typing import Final
-
-import matplotlib as mpl
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from workers.audit.drawing import COLOURS, TITLES, drawing, svg
 from workers.audit.matching import MATCH_DISTANCE, match_holdout
 from workers.audit.membership import margin_scores
 from workers.audit.outputs import Networks
 from workers.audit.statistics import Scores, auc
 
 _BINS = 40
-_FORGET, _HOLDOUT = "#d55e00", "#0072b2"  # Okabe & Ito: told apart by colour-blind readers, and by form
-_TITLES: Final = {
-    "original": "before",
-    "unlearned": "after unlearning",
-    "reference": "retrained without these rows",
-}
 
 
 def margin_histograms(networks: Networks, *, seed: int, class_distance: float = MATCH_DISTANCE) -> str:
@@ -32,17 +23,17 @@ def margin_histograms(networks: Networks, *, seed: int, class_distance: float = 
     match = match_holdout(networks.original, seed=seed, class_distance=class_distance)
     scores = {name: margin_scores(match.applied_to(sets)) for name, sets in networks.named.items()}
     edges = _edges([pair for pair in scores.values() if pair is not None])
-    with mpl.rc_context({"svg.hashsalt": "expunge", "svg.fonttype": "none"}):
+    with drawing():
         figure = Figure(figsize=(7.2, 1.9 * len(scores)), layout="constrained")
         panels = figure.subplots(len(scores), sharex=True, squeeze=False)[:, 0]
         for panel, (name, pair) in zip(panels, scores.items(), strict=True):
-            _draw(panel, _TITLES[name], pair, edges)
+            _draw(panel, TITLES[name], pair, edges)
         measured = [panel for panel in panels if panel.has_data()]
         if measured:
             handles, labels = measured[0].get_legend_handles_labels()
             figure.legend(handles, labels, loc="outside upper left", ncols=2, frameon=False, fontsize=8)
         panels[-1].set_xlabel("margin of the true label over all others (further right: surer)", fontsize=9)
-        return _svg(figure)
+        return svg(figure)
 
 
 def _edges(pairs: list[Scores]) -> list[float]:
@@ -64,7 +55,12 @@ def _draw(panel: Axes, title: str, pair: Scores | None, edges: list[float]) -> N
     forget, holdout = (np.clip(part, edges[0], edges[-1]) for part in pair)
     panel.set_title(f"{title}: AUC {auc(pair):.3f}", fontsize=9, loc="left")
     panel.hist(
-        forget, edges, density=True, color=_FORGET, alpha=0.55, label=f"{len(forget):,} rows to forget"
+        forget,
+        edges,
+        density=True,
+        color=COLOURS["forget"],
+        alpha=0.55,
+        label=f"{len(forget):,} rows to forget",
     )
     panel.hist(
         holdout,
@@ -72,13 +68,6 @@ def _draw(panel: Axes, title: str, pair: Scores | None, edges: list[float]) -> N
         density=True,
         histtype="step",
         linewidth=1.5,
-        color=_HOLDOUT,
+        color=COLOURS["holdout"],
         label=f"{len(holdout):,} comparable rows never trained on",
     )
-
-
-def _svg(figure: Figure) -> str:
-    out = io.StringIO()
-    figure.savefig(out, format="svg", metadata={"Date": None, "Creator": None})
-    text = out.getvalue()
-    return text[text.index("<svg") :]
