@@ -16,7 +16,6 @@ its 15 neighbours, PCA is taken instead.
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
 from importlib.util import LazyLoader, find_spec, module_from_spec
 from types import ModuleType
 from typing import Any, Final, Literal
@@ -24,13 +23,13 @@ from typing import Any, Final, Literal
 import numpy as np
 from sklearn.decomposition import PCA
 
-from workers.audit.outputs import FloatArray, IntArray
+from workers.audit.outputs import FloatArray, IntArray, Outputs, SetName, Sets
 
 Method = Literal["pca", "umap"]
-Labelled = tuple[FloatArray, IntArray]  # features [n, d] and labels [n]
 
 ROWS = 500  # of a set
 _NEIGHBOURS = 15
+_SHOWN: Final[tuple[SetName, ...]] = ("retain", "forget", "holdout")
 
 
 def _if_installed(name: str) -> ModuleType | None:
@@ -48,7 +47,7 @@ UMAP: Final = _if_installed("umap")
 
 
 def feature_map(
-    sets: Mapping[str, Labelled | None],
+    sets: Sets,
     *,
     rng: np.random.Generator,
     rows: int = ROWS,
@@ -57,39 +56,38 @@ def feature_map(
     """Two coordinates for each row of a sample of each set, in the layout above.
 
     Args:
-        sets: "retain", "forget" and "holdout": features float64 [n, d] and labels int64 [n]; None where the
-            network has no such features. A set may be empty, and its points are.
+        sets: one network's outputs; "retain", "forget" and "holdout" are shown, as far as they are there. A
+            set may be empty, and its points are.
         rng: decides the samples, and where UMAP begins.
         rows: of a set, at most.
         method: "umap" needs umap-learn, which the extra `umap` installs.
     """
-    if any(part is None for part in sets.values()):
+    samples = {name: _sampled(sets[name], rows, rng) for name in _SHOWN if name in sets}
+    found = [part.features for part in samples.values() if part.features is not None]
+    if not found or len(found) < len(samples):
         return {"feature_map": None}
-    samples = {name: _sampled(part, rows, rng) for name, part in sets.items() if part is not None}
-    features = np.concatenate([part for part, _ in samples.values()])
+    features = np.concatenate(found)
     if features.shape[1] < 2 or not np.isfinite(features).all() or not (features != features[:1]).any():
         return {"feature_map": None}
     method = method if len(features) > _NEIGHBOURS else "pca"
     places, explained = (_umap(features, rng), None) if method == "umap" else _pca(features)
-    ends = np.cumsum([len(part) for part, _ in samples.values()])[:-1]
+    ends = np.cumsum([len(part) for part in samples.values()])[:-1]
     return {
         "feature_map": {
             "method": method,
             "explained": explained,
             "points": {
-                name: _points(part, labels)
-                for (name, (_, labels)), part in zip(samples.items(), np.split(places, ends), strict=True)
+                name: _points(part, outputs.labels)
+                for (name, outputs), part in zip(samples.items(), np.split(places, ends), strict=True)
             },
         }
     }
 
 
-def _sampled(part: Labelled, most: int, rng: np.random.Generator) -> Labelled:
-    features, labels = part
-    if len(labels) <= most:
-        return part
-    chosen = np.sort(rng.choice(len(labels), most, replace=False))
-    return features[chosen], labels[chosen]
+def _sampled(outputs: Outputs, most: int, rng: np.random.Generator) -> Outputs:
+    if len(outputs) <= most:
+        return outputs
+    return outputs.take(np.sort(rng.choice(len(outputs), most, replace=False)))
 
 
 def _pca(features: FloatArray) -> tuple[FloatArray, list[float]]:
