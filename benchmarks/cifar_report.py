@@ -20,7 +20,7 @@ from typing import Any, Final
 import matplotlib as mpl
 from matplotlib.figure import Figure
 
-from app.reports.checks import attack_has_power
+from app.reports.questions import attack_has_power
 from benchmarks import backdoor_report, cost_report, sparsity_report
 from benchmarks.cifar import RETRAIN_PASSES, ForgetSet
 from benchmarks.cifar_methods import ABLATIONS, BUDGETS, ENTRIES

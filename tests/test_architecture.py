@@ -107,13 +107,19 @@ _AROUND_IT = {
 
 # What derives a verdict again from a report, offline.
 _JUDGEMENT = {
-    "app.reports.checks": {"app.jobs.policies"},
-    "app.reports.wording": {"app.reports.checks"},
-    "app.reports.verdict": {"app.jobs.policies", "app.reports.checks", "app.reports.wording"},
+    "app.reports.questions": {"app.jobs.policies"},
+    "app.reports.checks": {"app.jobs.policies", "app.reports.questions"},
+    "app.reports.wording": {"app.reports.checks", "app.reports.questions"},
+    "app.reports.verdict": {
+        "app.jobs.policies",
+        "app.reports.checks",
+        "app.reports.questions",
+        "app.reports.wording",
+    },
     "app.reports.contents": {
         "app.jobs.policies",
         "app.reports.attestation",
-        "app.reports.checks",
+        "app.reports.questions",
         "app.reports.verdict",
     },
     "app.reports.attestation": set[str](),

@@ -21,6 +21,7 @@ class Thresholds:
     `auc_margin`: |AUC - expected| that is too small to matter. `forget_margin`, `utility_margin`: accuracy
     differences (as shares) that are too small to matter. `significance`: family-wise error of a `fail`.
     `class_distance`: the largest total-variation distance of class shares at which F and H are comparable.
+    `relearning_factor`: how much faster or slower than a retrained network it may relearn F and still pass.
     """
 
     __pydantic_config__: ClassVar[ConfigDict] = _STRICT
@@ -29,6 +30,7 @@ class Thresholds:
     utility_margin: Annotated[float, Field(gt=0, lt=1)] = 0.02
     significance: Annotated[float, Field(gt=0, lt=0.5)] = 0.01
     class_distance: Annotated[float, Field(gt=0, le=1)] = 0.1
+    relearning_factor: Annotated[float, Field(gt=1, le=1_000)] = 2.0
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,7 +1,7 @@
 """The comparisons a verdict rests on: what is compared, by which margin, and what came out.
 
 A check compares one figure of one network with the same figure of another, row by row. It is `beyond` where
-the difference exceeds the policy's margin and is significant after Holm's correction over its family,
+the difference exceeds the policy's margin and is significant after Holm's correction over its family
 `within` where its 90% interval lies inside the margin (two one-sided tests at 5%; Schuirmann 1987), else
 `undecided`.
 """
@@ -14,14 +14,20 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from itertools import groupby
 from statistics import NormalDist
-from typing import Any, Final, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 from app.jobs.policies import Thresholds
-
-Measure = Literal["membership", "forget", "retain", "test"]
-Network = Literal["unlearned", "reference"]
-Against = Literal["reference", "original", "chance"]
-Direction = Literal["both", "higher", "lower"]
+from app.reports.questions import (
+    AREAS,
+    USEFULNESS,
+    Against,
+    Direction,
+    Measure,
+    Network,
+    Question,
+    figure,
+    questions,
+)
 
 
 class Verdict(StrEnum):
@@ -48,6 +54,7 @@ class Check:
     `direction` says which differences count against the network; p is one-sided where only one does.
     `decisive` checks make the verdict, the others are reported. `rows`: how many it was measured on (for
     membership, forget rows); `rows_to_decide`: about how many an undecided check needs, if more would help.
+    `usual`: the range of the difference among retrained networks, where the figure has to be read by that.
     """
 
     measure: Measure
@@ -64,6 +71,12 @@ class Check:
     adjusted_p: float = 1.0
     outcome: Outcome = Outcome.UNDECIDED
     rows_to_decide: int | None = None
+    usual: tuple[float, float] | None = None
+
+    @property
+    def is_unusual(self) -> bool:
+        """Whether a retrained network would hardly differ so much."""
+        return self.usual is None or not self.usual[0] <= self.difference <= self.usual[1]
 
     @property
     def excess(self) -> float:
@@ -81,58 +94,32 @@ class Check:
 
 def checks_of(figures: Mapping[str, Any], thresholds: Thresholds) -> list[Check]:
     """Every check that these figures allow, settled; one whose figure is missing is left out."""
-    asked = [_check(question, figures, thresholds) for question in questions(figures)]
+    asked = [_check(question, figures, thresholds) for question in questions(figures, thresholds)]
     return _settle([check for check in asked if check is not None], thresholds.significance)
 
 
-def figure(figures: Mapping[str, Any], *path: str) -> Any:  # noqa: ANN401 - a value of JSON data
-    """The figure at this path, None where it or anything on the way is missing."""
-    value: Any = figures
-    for key in path:
-        value = value.get(key) if isinstance(value, Mapping) else None
-    return value
-
-
-def attack_has_power(figures: Mapping[str, Any]) -> bool:
-    """Whether the attack detects the original; if not, its finding nothing afterwards says nothing."""
-    low = figure(figures, "membership", "original", "low")
-    return low is not None and low > 0.5
-
-
-class Question(NamedTuple):
-    """A check to be made, if the figures allow it."""
-
-    measure: Measure
-    network: Network
-    against: Against
-    decisive: bool
-
-
-_WITH_REFERENCE: Final = (
-    Question("membership", "unlearned", "reference", decisive=True),
-    Question("forget", "unlearned", "reference", decisive=True),
-    Question("retain", "unlearned", "reference", decisive=True),
-    Question("test", "unlearned", "reference", decisive=True),
-    Question("retain", "unlearned", "original", decisive=False),
-    Question("test", "unlearned", "original", decisive=False),
-    Question("retain", "reference", "original", decisive=False),
-    Question("test", "reference", "original", decisive=False),
-)
-_WITHOUT_REFERENCE: Final = (
-    Question("membership", "unlearned", "chance", decisive=True),
-    Question("retain", "unlearned", "original", decisive=True),
-    Question("test", "unlearned", "original", decisive=True),
-)
-
-
-def has_reference(figures: Mapping[str, Any]) -> bool:
-    """Whether the audit had a network retrained on the remaining rows to compare with."""
-    return figure(figures, "differences", "reference") is not None
-
-
-def questions(figures: Mapping[str, Any]) -> tuple[Question, ...]:
-    """The checks that make a verdict on such figures, and those that are reported beside it."""
-    return _WITH_REFERENCE if has_reference(figures) else _WITHOUT_REFERENCE
+def _check(question: Question, figures: Mapping[str, Any], thresholds: Thresholds) -> Check | None:
+    found = _comparison(question, figures)
+    rows = figure(figures, "sets", question.measure if question.measure in USEFULNESS else "forget")
+    if found is None or not rows:
+        return None
+    check = Check(
+        measure=question.measure,
+        network=question.network,
+        against=question.against,
+        direction=question.direction,
+        decisive=question.decisive,
+        difference=found.difference,
+        low90=found.low90,
+        high90=found.high90,
+        margin=_margin(question.measure, thresholds),
+        rows=rows,
+        p=found.p,
+        usual=_usual(question, figures),
+    )
+    if check.direction == "both":
+        return check
+    return replace(check, p=found.p / 2 if check.excess > 0 else 1.0)
 
 
 class _Comparison(NamedTuple):
@@ -144,51 +131,30 @@ class _Comparison(NamedTuple):
 
 def _comparison(question: Question, figures: Mapping[str, Any]) -> _Comparison | None:
     """The difference asked for with its 90% interval and two-sided p, None where it was not measured."""
-    if question.against == "chance":
-        found, keys = figure(figures, "membership", question.network), ("auc", "low90", "high90", "p")
-    else:
-        differences = ("differences", question.against)
-        group = ("reference_utility",) if question.network == "reference" else differences
-        found, keys = figure(figures, *group, question.measure), _Comparison._fields
-    values = [figure(found or {}, key) for key in keys]
+    found = figure(figures, *question.path) or {}
+    values = [figure(found, key) for key in (question.value, "low90", "high90", "p")]
     if not all(isinstance(value, int | float) for value in values):
         return None
     difference, low90, high90, p = values
-    chance = 0.5 if question.against == "chance" else 0.0
+    chance = _chance(question)
     return _Comparison(difference - chance, low90 - chance, high90 - chance, p)
 
 
-def _direction(question: Question, figures: Mapping[str, Any]) -> Direction:
-    """Less accuracy on R or T is a loss, more is none; both are wrong on F, where F and H are comparable."""
-    if question.measure in ("retain", "test"):
-        return "lower"
-    if question.against == "chance" and not figure(figures, "holdout", "exchangeable"):
-        return "higher"
-    return "both"
+def _chance(question: Question) -> float:
+    return 0.5 if question.value == "auc" else 0.0
 
 
-def _check(question: Question, figures: Mapping[str, Any], thresholds: Thresholds) -> Check | None:
-    found = _comparison(question, figures)
-    rows = figure(figures, "sets", "forget" if question.measure == "membership" else question.measure)
-    if found is None or not rows:
+def _usual(question: Question, figures: Mapping[str, Any]) -> tuple[float, float] | None:
+    if question.usual is None:
         return None
-    margins = {"membership": thresholds.auc_margin, "forget": thresholds.forget_margin}
-    check = Check(
-        measure=question.measure,
-        network=question.network,
-        against=question.against,
-        direction=_direction(question, figures),
-        decisive=question.decisive,
-        difference=found.difference,
-        low90=found.low90,
-        high90=found.high90,
-        margin=margins.get(question.measure, thresholds.utility_margin),
-        rows=rows,
-        p=found.p,
-    )
-    if check.direction == "both":
-        return check
-    return replace(check, p=found.p / 2 if check.excess > 0 else 1.0)
+    low, high = (figure(figures, *question.usual, end) for end in ("low", "high"))
+    return low - _chance(question), high - _chance(question)
+
+
+def _margin(measure: Measure, thresholds: Thresholds) -> float:
+    if measure in AREAS:
+        return thresholds.auc_margin
+    return thresholds.utility_margin if measure in USEFULNESS else thresholds.forget_margin
 
 
 def _settle(checks: Sequence[Check], significance: float) -> list[Check]:
@@ -211,7 +177,7 @@ def holm(p_values: Sequence[float]) -> list[float]:
 
 
 def _conclude(check: Check, significance: float) -> Check:
-    if check.excess > check.margin and check.adjusted_p < significance:
+    if check.excess > check.margin and check.adjusted_p < significance and check.is_unusual:
         return replace(check, outcome=Outcome.BEYOND)
     if check.is_inside:
         return replace(check, outcome=Outcome.WITHIN)

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from app.jobs.policies import Policy, reported_policy
 from app.reports.attestation import canonical_json
-from app.reports.checks import has_reference
+from app.reports.questions import has_reference
 from app.reports.verdict import Decision, Judgement, judge
 
 REPORT_VERSION: Final = 1

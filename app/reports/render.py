@@ -31,7 +31,7 @@ from typing import Any, Final
 from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 
 from app.jobs.params import METHODS
-from app.reports.checks import figure
+from app.reports.questions import figure
 from app.reports.wording import MEASURES, RIVALS, capitalised, count, signed
 
 _COLUMNS: Final = 100

@@ -12,15 +12,15 @@ from enum import StrEnum
 from typing import Any, Final
 
 from app.jobs.policies import PublishWhen, Thresholds
-from app.reports.checks import (
-    Check,
+from app.reports.checks import Check, Outcome, Verdict, checks_of
+from app.reports.questions import (
+    USEFULNESS,
     Network,
-    Outcome,
-    Verdict,
     attack_has_power,
-    checks_of,
     figure,
+    finds_less,
     has_reference,
+    look_alike,
     questions,
 )
 from app.reports.wording import MEASURES, RIVALS, count, describe, sentence
@@ -41,13 +41,22 @@ _POWERLESS: Final = (
     "The audit found no failure, but its attack does not detect even the original network, so it could "
     "hardly have found one."
 )
+_UNCHANGED: Final = (
+    "The audit found no failure, but its attack does not find the rows less than in the original network, so "
+    "nothing shows that any was forgotten."
+)
 _GROUNDS_TO_PUBLISH: Final = {
     Verdict.PASS: "The audit passed.",
     Verdict.INCONCLUSIVE: (
-        "The audit found no failure, and its attack does detect the original network, so it could have found "
-        "one."
+        "The audit found no failure. Its attack detects the original network, so it could have found one, "
+        "and it finds the rows less than there."
     ),
 }
+_BUILT_OTHERWISE: Final = "The network is not built as the original is: {}"
+_RELEARNED: Final = (
+    "Trained on the deleted rows, the network takes {} times as many steps to know them again as a retrained "
+    "one takes to learn them; the policy accepts a factor of {:g} either way."
+)
 _INVALID: Final = "The audit is not valid, and the method gives no guarantee of its own."
 _ASKED: Final = "The policy leaves the decision to a named person"
 _NEXT: Final = "The next method of the ladder follows."
@@ -91,19 +100,23 @@ def judge(figures: Mapping[str, Any], thresholds: Thresholds) -> Judgement:
     """The verdict that these figures support under these thresholds.
 
     `not_valid`: F and H are not comparable, or a figure is missing. `fail`: a decisive check is beyond its
-    margin. `pass`: there is a retrained reference, the attack detects the original, and every decisive check
-    is within its margin. `inconclusive`: anything else.
+    margin, or the network is not built as the original is. `pass`: there is a retrained reference, the attack
+    detects the original, every decisive check is within its margin, and F is relearned about as slowly as a
+    retrained network learns it, if that was tried. `inconclusive`: anything else.
     """
     checks = checks_of(figures, thresholds)
     decisive = [check for check in checks if check.decisive]
     faults = _faults(figures, thresholds, decisive)
     beyond = [check for check in decisive if check.outcome is Outcome.BEYOND]
-    open_reasons = _open_reasons(figures, decisive)
+    built_otherwise = [
+        _BUILT_OTHERWISE.format(fault) for fault in figure(figures, "artefact", "faults") or ()
+    ]
+    open_reasons = _open_reasons(figures, decisive, thresholds)
     decides_at = None
     if faults:
         verdict, reasons = Verdict.NOT_VALID, faults
-    elif beyond:
-        verdict, reasons = Verdict.FAIL, [describe(check) for check in beyond]
+    elif built_otherwise or beyond:
+        verdict, reasons = Verdict.FAIL, [*built_otherwise, *(describe(check) for check in beyond)]
     elif open_reasons:
         verdict, reasons, decides_at = Verdict.INCONCLUSIVE, open_reasons, _decides_at(figures, decisive)
     else:
@@ -169,7 +182,7 @@ def _decide_approximate(
     publishes = {
         "passed": verdict is Verdict.PASS,
         "not_failed": verdict is Verdict.PASS
-        or (verdict is Verdict.INCONCLUSIVE and attack_has_power(figures)),
+        or (verdict is Verdict.INCONCLUSIVE and attack_has_power(figures) and finds_less(figures)),
         "approved": False,
     }[publish_when]
     # Where a later method may do better, a person is not asked about one that failed.
@@ -185,7 +198,7 @@ def _decide_approximate(
     elif publish_when == "passed":
         action, reason = Action.REJECT, "The policy publishes only what passed; the audit is inconclusive."
     else:
-        action, reason = Action.REJECT, _POWERLESS
+        action, reason = Action.REJECT, _UNCHANGED if attack_has_power(figures) else _POWERLESS
     if action is Action.REJECT:
         reason = f"{reason} {_LAST if last_rung else _NEXT}"
     return Decision(action=action, network="unlearned", rule=publish_when, reason=reason)
@@ -196,7 +209,7 @@ def _utility_holds(judgement: Judgement, network: Network) -> bool:
     outcomes = {
         check.measure: check.outcome
         for check in judgement.checks
-        if check.network == network and check.against == "original" and check.measure in ("retain", "test")
+        if check.network == network and check.against == "original" and check.measure in USEFULNESS
     }
     return len(outcomes) == 2 and Outcome.BEYOND not in outcomes.values()
 
@@ -220,16 +233,22 @@ def _faults(figures: Mapping[str, Any], thresholds: Thresholds, decisive: Sequen
         for name, rows in (figure(figures, "not_finite") or {}).items()
         if rows
     ]
+    if not has_reference(figures) and not look_alike(figures, thresholds):
+        faults.append(
+            f"The deleted rows and the held-out rows can be told apart without any network (AUC "
+            f"{figure(figures, 'blind', 'auc'):.3f}), so without a retrained network to compare with, an "
+            f"attack says nothing about memory."
+        )
     made = {check.measure for check in decisive}
     faults += [
         f"The audit has no figure for {MEASURES[question.measure]} against {RIVALS[question.against]}."
-        for question in questions(figures)
-        if question.decisive and question.measure not in made
+        for question in questions(figures, thresholds)
+        if question.required and question.measure not in made
     ]
     return faults
 
 
-def _open_reasons(figures: Mapping[str, Any], decisive: Sequence[Check]) -> list[str]:
+def _open_reasons(figures: Mapping[str, Any], decisive: Sequence[Check], thresholds: Thresholds) -> list[str]:
     """What stands between these figures and a pass."""
     reasons = []
     if not has_reference(figures):
@@ -238,12 +257,23 @@ def _open_reasons(figures: Mapping[str, Any], decisive: Sequence[Check]) -> list
         reasons.append(
             "The attack does not detect even the original network, so finding nothing proves nothing."
         )
-    return reasons + [describe(check) for check in decisive if check.outcome is Outcome.UNDECIDED]
+    reasons += [describe(check) for check in decisive if check.outcome is Outcome.UNDECIDED]
+    return reasons + _relearned_otherwise(figures, thresholds.relearning_factor)
+
+
+def _relearned_otherwise(figures: Mapping[str, Any], factor: float) -> list[str]:
+    """Whether training brings F back much faster, or much more slowly, than it takes a retrained network."""
+    ratio, least = (figure(figures, "relearning", name) for name in ("ain", "ain_at_least"))
+    if ratio is not None and not 1 / factor <= ratio <= factor:
+        return [_RELEARNED.format(f"{ratio:.2g}", factor)]
+    if least is not None and least > factor:
+        return [_RELEARNED.format(f"more than {least:.2g}", factor)]
+    return []
 
 
 def _decides_at(figures: Mapping[str, Any], decisive: Sequence[Check]) -> int | None:
     """The largest number of forget rows that an open check needs; None where more rows are no remedy."""
     if not has_reference(figures) or not attack_has_power(figures):
         return None
-    needed = [check.rows_to_decide for check in decisive if check.measure in ("membership", "forget")]
+    needed = [check.rows_to_decide for check in decisive if check.measure not in USEFULNESS]
     return max((n for n in needed if n is not None), default=None)

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from app.reports.checks import (
+from app.reports.checks import Check, Outcome, Verdict
+from app.reports.questions import (
+    AREAS,
+    USEFULNESS,
     Against,
-    Check,
     Measure,
-    Outcome,
-    Verdict,
     attack_has_power,
     figure,
     has_reference,
@@ -18,7 +18,14 @@ from app.reports.checks import (
 
 MEASURES: Final[Mapping[Measure, str]] = {
     "membership": "the attack's AUC",
+    "centred": "the calibrated attack's AUC",
+    "noisy": "the attack's AUC on noisy images",
+    "spread": "the AUC of being unlike retrained networks",
+    "shadow": "the row-by-row attack's AUC",
     "forget": "accuracy on the forget rows",
+    "probe": "what a new last layer gets right of the forget rows beyond unseen ones",
+    "int8": "accuracy on the forget rows beyond unseen ones, with 8-bit weights,",
+    "int4": "accuracy on the forget rows beyond unseen ones, with 4-bit weights,",
     "retain": "accuracy on the remaining rows",
     "test": "accuracy on the test rows",
 }
@@ -30,6 +37,15 @@ RIVALS: Final[Mapping[Against, str]] = {
 _FAILURES: Final[Mapping[tuple[Measure, bool], str]] = {
     ("membership", True): "they can still be recognised as training data",
     ("membership", False): "they stand out, because the network treats them worse than rows it never saw",
+    ("centred", True): "an attack that retrained networks calibrate recognises them as training data",
+    ("centred", False): "they stand out beside retrained networks, because this one treats them worse",
+    ("noisy", True): "with a little noise on the images they can be recognised as training data",
+    ("noisy", False): "with a little noise on the images they stand out",
+    ("spread", True): "the network treats them unlike retrained networks do, this way or that",
+    ("shadow", True): "an attack that knows the method recognises them row by row",
+    ("probe", True): "the network's inner layers still know them, whatever its last layer says",
+    ("int8", True): "they come back when the weights are stored in 8 bits",
+    ("int4", True): "they come back when the weights are stored in 4 bits",
     ("forget", True): "the network is right on them more often than one that never saw them",
     ("forget", False): "the network is wrong on them more often than one that never saw them",
     ("retain", False): "the network has lost more accuracy on the remaining rows than allowed",
@@ -51,7 +67,7 @@ def describe(check: Check) -> str:
 
 def signed(measure: Measure, share: float) -> str:
     """A difference as text: areas as they are, accuracies in percentage points."""
-    return f"{share:+.3f}" if measure == "membership" else f"{100 * share:+.1f} points"
+    return f"{share:+.3f}" if measure in AREAS else f"{100 * share:+.1f} points"
 
 
 def capitalised(text: str) -> str:
@@ -78,8 +94,10 @@ def sentence(
         )
     if verdict is Verdict.FAIL:
         found = (check for check in decisive if check.outcome is Outcome.BEYOND)
-        failures = "; ".join(_FAILURES[check.measure, check.difference > 0] for check in found)
-        return f"The audit failed, with {rows}: {failures}."
+        failures = [_FAILURES[check.measure, check.difference > 0] for check in found]
+        if figure(figures, "artefact", "faults"):
+            failures.insert(0, "the network is not built as the original is")
+        return f"The audit failed, with {rows}: {'; '.join(failures)}."
     if _only_usefulness_is_open(figures, decisive):
         return (
             f"In every check on the {rows}, the network behaves like one that was trained without them, "
@@ -93,7 +111,7 @@ def sentence(
 
 def _only_usefulness_is_open(figures: Mapping[str, Any], decisive: Sequence[Check]) -> bool:
     undecided = {check.measure for check in decisive if check.outcome is Outcome.UNDECIDED}
-    return has_reference(figures) and attack_has_power(figures) and undecided <= {"retain", "test"}
+    return has_reference(figures) and attack_has_power(figures) and undecided <= USEFULNESS
 
 
 def _why_open(figures: Mapping[str, Any], needed: int | None) -> str:

@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.jobs.policies import Thresholds
-from app.reports.checks import Check, Outcome, attack_has_power, checks_of, figure, holm
+from app.reports.checks import Check, Outcome, checks_of, holm
+from app.reports.questions import attack_has_power, figure
 
 MakeFigures = Callable[..., dict[str, Any]]
 p_values = st.lists(st.floats(0, 1), min_size=1, max_size=6)
