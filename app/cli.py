@@ -38,7 +38,7 @@ from app.errors import NotFound
 from app.migrate import upgrade
 from app.pseudonyms import pseudonyms
 from app.queue import BrokerNotConfigured
-from app.registry import shadows
+from app.registry import references, shadows
 from app.reports import comparisons
 from app.tables import Job
 from models_store.blobs import BlobStore, StoreUnavailable
@@ -231,6 +231,7 @@ def gc(
     else:
         with begin() as session:
             shadows.discard_replaced(session, actor="gc")
+            references.discard_outdated(session, actor="gc")
         findings = artefacts.collect(store, begin, grace=grace, actor="gc")
         typer.echo(f"{table(findings)}\nRemoved: {amount(findings.removed)}.")
 

@@ -15,8 +15,9 @@ from app.config import Settings
 from app.datasets import rows as row_sets
 from app.datasets import service as datasets
 from app.deletions.planner import Assignment
+from app.jobs.budget import bought
 from app.jobs.params import ARCHITECTURE, POISON, RECIPE, Architecture, Plugin, Retrain, method_parameters
-from app.registry import references
+from app.registry import references, shadows
 from app.registry import service as registry
 from app.tables import DatasetVersion, Job, ModelVersion
 from models_store.rows import RowSet
@@ -27,6 +28,7 @@ from workers.spec import (
     Learned,
     Poison,
     ReadinessSpec,
+    ShadowSpec,
     Taught,
     TrainSpec,
     Unlearned,
@@ -34,6 +36,8 @@ from workers.spec import (
     Version,
 )
 
+_COMPARED_WITH = ("reference", "reference_seconds", "references", "shadows")
+_TOLD_BY: Mapping[type, str] = {RowSet: "digest", Unlearned: "weights", Learned: "blob"}
 _FEWEST_KIN = 20  # fewer never-trained rows of the same people than this say less than many of the same class
 
 
@@ -127,6 +131,39 @@ def unlearning(session: Session, job: Job, work: Assignment, config: Settings) -
     )
 
 
+def with_networks(session: Session, job: Job, work: Assignment, spec: UnlearnSpec) -> UnlearnSpec:
+    """The spec with the networks to compare with that there are now.
+
+    The job notes them: an audit that was interrupted goes on with the same ones, whatever came since.
+    """
+    chosen = (job.outcome or {}).get("networks")
+    if chosen is None:
+        chosen = _chosen(session, job, work)
+        job.outcome = {**(job.outcome or {}), "networks": chosen}
+    retrained = chosen["references"]
+    return replace(
+        spec,
+        reference=retrained[0]["weights"] if retrained else None,
+        reference_seconds=retrained[0]["seconds"] if retrained else None,
+        references=tuple(network["weights"] for network in retrained),
+        shadows=tuple(
+            ShadowSpec(weights=network["weights"], rows=row_sets.read(session, network["rows"]))
+            for network in chosen["shadows"]
+        ),
+    )
+
+
+def _chosen(session: Session, job: Job, work: Assignment) -> dict[str, Any]:
+    """As many as the budget buys; a reference that is there already is compared with in any case."""
+    version, buys = session.get_one(ModelVersion, job.version_id), bought(work.audit_budget)
+    retrained = references.of(session, version.id, work.retain.digest, most=max(buys.references, 1))
+    halves = shadows.for_audit(session, version, work.forget, most=buys.shadows)
+    return {
+        "references": [{"weights": each.weights, "seconds": each.seconds} for each in retrained],
+        "shadows": [{"weights": each.weights, "rows": each.rows_digest} for each in halves],
+    }
+
+
 def comparison(session: Session, job: Job, config: Settings) -> UnlearnSpec | None:
     """What the runs of a comparison share; None if rows that were to remain have been deleted since."""
     version = session.get_one(ModelVersion, job.version_id)
@@ -205,6 +242,7 @@ def _unlearn_spec(
         seed=job.seed,
         reference=found.weights if found else None,
         reference_seconds=found.seconds if found else None,
+        references=(found.weights,) if found else (),
         environment=environment(config),
     )
 
@@ -228,8 +266,12 @@ def _holdout(
 
 
 def fingerprint(spec: TrainSpec | UnlearnSpec) -> str:
-    """A digest of everything in the spec; a checkpoint goes with one fingerprint only."""
-    return hashlib.sha256(json.dumps(described(spec), sort_keys=True).encode()).hexdigest()
+    """A digest of everything that decides what is computed; a checkpoint goes with one fingerprint only.
+
+    The networks that an unlearned one is compared with are left out: they may come while it is computed.
+    """
+    told = {name: value for name, value in described(spec).items() if name not in _COMPARED_WITH}
+    return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()
 
 
 def described(spec: TrainSpec | UnlearnSpec) -> Mapping[str, Any]:
@@ -238,14 +280,13 @@ def described(spec: TrainSpec | UnlearnSpec) -> Mapping[str, Any]:
 
 
 def _plain(value: object) -> object:
-    if isinstance(value, RowSet):
-        return value.digest
-    if isinstance(value, Unlearned):
-        return value.weights
-    if isinstance(value, Learned):
-        return value.blob
+    for kind, name in _TOLD_BY.items():
+        if isinstance(value, kind):
+            return getattr(value, name)
     if isinstance(value, Taught):
         return [value.rows.digest, value.seed, *value.snapshots]
+    if isinstance(value, tuple):
+        return [_plain(each) for each in value]
     if is_dataclass(value) and not isinstance(value, type):
         return {field.name: _plain(getattr(value, field.name)) for field in fields(value)}
     return value

@@ -8,21 +8,25 @@ import sys
 import threading
 import traceback
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
 
 import structlog
 from sqlalchemy.exc import OperationalError
+from sqlalchemy.orm import Session
 
 from app.config import Settings, settings
+from app.datasets import rows as row_sets
 from app.db import transaction
 from app.deletions import planner
 from app.jobs import service as jobs
 from app.jobs.params import METHODS
 from app.jobs.service import Lease, LeaseLost
 from app.logs import configure
-from app.tables import JobKind
+from app.registry import comparisons, references
+from app.tables import Job, JobKind
 from models_store.blobs import BlobDamaged, BlobMissing, BlobStore, StoreUnavailable
 from workers import assemble, auditing, compare, ingest, opening, pipeline, readiness, shadows, validate
 from workers.data.reader import DataFault
@@ -76,9 +80,12 @@ def train(desk: Desk) -> None:
 
 
 def reference(desk: Desk) -> None:
-    """A network from scratch on exactly the rows that remain."""
+    """A network from scratch on exactly the rows that remain, unless these are others by now."""
     with transaction() as session:
         job = jobs.held(session, desk.lease)
+        if row_sets.holds_deleted(session, job):
+            jobs.fail(session, desk.lease, references.OUTDATED)
+            return
         spec = assemble.reference(session, job, desk.config)
     _train(desk, spec)
 
@@ -98,7 +105,7 @@ def _train(desk: Desk, spec: TrainSpec) -> None:
 
 
 def unlearn(desk: Desk) -> None:
-    """Forget, then audit; between the two, wait for a reference if one is wanted and there is none."""
+    """Forget, then audit; between the two, wait for the networks to compare with that are lacking."""
     with transaction() as session:
         job = jobs.held(session, desk.lease)
         work = planner.begin(session, job, actor=desk.actor)
@@ -111,10 +118,14 @@ def unlearn(desk: Desk) -> None:
         spec = assemble.unlearning(session, job, work, desk.config)
     if spec.done is None:
         spec = _forget(desk, spec)
-    exact = METHODS[spec.method].exact
-    if work.audit_budget and spec.reference is None and not exact and _wait_for_reference(desk):
+    if METHODS[spec.method].exact:
+        _audit(desk, replace(spec, reference=None, references=()))
         return
-    _audit(desk, replace(spec, reference=None) if exact else spec)
+    if _wait(desk, partial(planner.ask_for_networks, work=work, actor=desk.actor)):
+        return
+    with transaction() as session:
+        spec = assemble.with_networks(session, jobs.held(session, desk.lease), work, spec)
+    _audit(desk, spec)
 
 
 def _forget(desk: Desk, spec: UnlearnSpec) -> UnlearnSpec:
@@ -132,15 +143,20 @@ def _forget(desk: Desk, spec: UnlearnSpec) -> UnlearnSpec:
     return replace(spec, done=done)
 
 
-def _wait_for_reference(desk: Desk) -> bool:
-    """Queue a reference and let go of the worker; False if one was tried before and failed."""
+def _wait(desk: Desk, ask: Callable[[Session, Job], Sequence[Job]]) -> bool:
+    """Have others compute what is lacking, and let go of the worker; False if nothing is, or not any more.
+
+    A job waits once: what could not be computed then is done without.
+    """
     with transaction() as session:
         job = jobs.held(session, desk.lease)
-        if job.waits_for is not None:
-            return False
-        other = jobs.queue(session, planner.reference_job(session, job, actor=desk.actor))
-        jobs.wait_for(session, desk.lease, other, {}, "waiting for a reference to compare with")
-        return True
+        others = [] if job.has_waited else [other.id for other in ask(session, job)]
+    if not others:
+        return False
+    # In a transaction of its own: whoever ends one of the others may wait for the version that `ask` locks.
+    with transaction() as session:
+        jobs.wait_for(session, desk.lease, others, {}, "waiting for networks to compare with")
+    return True
 
 
 def _audit(desk: Desk, spec: UnlearnSpec) -> None:
@@ -162,9 +178,10 @@ def _ingest(desk: Desk) -> None:
 
 
 def _compare(desk: Desk) -> None:
-    if compare.compare(desk.lease, desk.config, desk.store, desk.monitor):
+    attempt = partial(compare.compare, desk.lease, desk.config, desk.store, desk.monitor)
+    if attempt() or _wait(desk, partial(comparisons.ask_for_reference, actor=desk.actor)):
         return
-    if not _wait_for_reference(desk):
+    if not attempt():  # the reference has come just now, or never will
         raise compare.NotComparable("no network could be retrained to compare with")
 
 

@@ -40,14 +40,14 @@ class PoolTooSmall(Exception):
 
 
 def train(lease: Lease, config: Settings, store: BlobStore, monitor: DatabaseMonitor) -> None:
-    """Train one network on a random share of the version's rows that are left.
+    """Train one network on a random share of the version's rows and the held-out ones that are left.
 
     Raises:
         PoolTooSmall: no row would be inside, or none outside.
     """
     with transaction() as session:
         job = jobs.held(session, lease)
-        candidates = shadows.remaining(session, shadows.version_of(session, job))
+        candidates = shadows.candidates(session, shadows.version_of(session, job))
         rows = _drawn(candidates, job.parameters["share"], job.seed)
         if job.rows_digest != rows.digest:
             job.checkpoint = None

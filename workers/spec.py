@@ -114,6 +114,14 @@ class Taught:
 
 
 @dataclass(frozen=True, kw_only=True)
+class ShadowSpec:
+    """A network that was trained, by the original's recipe, on a random share of rows."""
+
+    weights: str
+    rows: RowSet  # among them maybe rows to forget and held-out ones
+
+
+@dataclass(frozen=True, kw_only=True)
 class UnlearnSpec:
     """Remove `forget` from `original` by `method`, then audit the result."""
 
@@ -136,6 +144,7 @@ class UnlearnSpec:
     reference: str | None  # weights digest of a network trained on exactly `retain`, if there is one
     references: tuple[str, ...] = ()  # all there are, in order; the first is `reference`
     reference_seconds: float | None = None
+    shadows: tuple[ShadowSpec, ...] = ()
     done: Unlearned | None = None  # this job's own earlier result: only the audit is left
     environment: Environment
 

@@ -13,7 +13,7 @@ from sqlalchemy.dialects.postgresql import ARRAY, INTEGER, insert
 from sqlalchemy.orm import Session
 
 from app.datasets.copying import copy_in
-from app.tables import DatasetVersion, RowBits, Sample, TombstonedRows
+from app.tables import DatasetVersion, Job, RowBits, Sample, TombstonedRows
 from models_store.rows import RowSet
 
 # Ordinals by which covered rows are kept together: a request that names everything takes a thousandth of the
@@ -63,6 +63,13 @@ def poisoned(session: Session, version: DatasetVersion) -> RowSet:
 def tombstoned(session: Session, version_id: uuid.UUID) -> RowSet:
     """The rows of a data set version that may not train, since a request that stands names them."""
     return _joined(session, _blocks(version_id))
+
+
+def holds_deleted(session: Session, job: Job) -> bool:
+    """Whether one of the rows that a job trains on, or has trained on, may not train any more."""
+    if job.rows_digest is None or job.dataset_version_id is None:
+        raise ValueError("a job that trains names its rows")
+    return len(read(session, job.rows_digest) & tombstoned(session, job.dataset_version_id)) > 0
 
 
 def cover(session: Session, version_id: uuid.UUID, rows: str, **values: object) -> None:

@@ -15,9 +15,10 @@ from app.datasets import rows as row_sets
 from app.deletions import repository
 from app.deletions import service as deletions
 from app.jobs import service as jobs
+from app.jobs.budget import bought
 from app.jobs.params import METHODS
 from app.jobs.policies import POLICY, Policy
-from app.registry import policies
+from app.registry import policies, references, shadows
 from app.registry import service as registry
 from app.tables import (
     DeletionRequest,
@@ -175,34 +176,31 @@ def begin(session: Session, job: Job, *, actor: str) -> Assignment | None:
 
 def _fix(session: Session, job: Job, parent: ModelVersion, *, forget: RowSet, retain: RowSet) -> None:
     if job.forget_digest != forget.digest:
-        job.checkpoint = job.outcome = job.waits_for = None
+        job.checkpoint = job.outcome = None
+        jobs.forget_waits(session, job)
     job.forget_digest = row_sets.keep(session, forget)
     job.rows_digest = row_sets.keep(session, retain)
     job.seed = jobs.seed_of(parent.weights or "", forget.digest, str(job.parameters))
+
+
+def ask_for_networks(session: Session, job: Job, *, work: Assignment, actor: str) -> list[Job]:
+    """The jobs that train what is lacking of the networks that the budget of an unlearn job buys.
+
+    None is lacking once the job has noted what it compares with.
+    """
+    if "networks" in (job.outcome or {}):
+        return []
+    version, buys = session.get_one(ModelVersion, job.version_id), bought(work.audit_budget)
+    return [
+        *references.ask(session, version, work.retain, buys.references, actor=actor),
+        *shadows.ask_for_audit(session, version, work.forget, most=buys.shadows, actor=actor),
+    ]
 
 
 def next_rung(job: Job) -> int | None:
     """The rung after the job's own; None after the last."""
     rung = (job.rung or 0) + 1
     return rung if rung < len(POLICY.validate_python(job.policy).ladder) else None
-
-
-def reference_job(session: Session, job: Job, *, actor: str) -> Job:
-    """The job that retrains, by the parent's own recipe, on exactly the rows that `job` leaves.
-
-    `job` unlearns, or compares methods.
-    """
-    parent = session.get_one(ModelVersion, job.version_id)
-    return Job(
-        kind=JobKind.REFERENCE,
-        model_id=job.model_id,
-        version_id=parent.id,
-        dataset_version_id=parent.dataset_version_id,
-        parameters={"architecture": parent.architecture, "recipe": parent.recipe},
-        rows_digest=job.rows_digest,
-        seed=jobs.seed_of(parent.weights or "", job.rows_digest or "", "reference"),
-        created_by=actor,
-    )
 
 
 def climb(session: Session, job: Job, rung: int, *, actor: str) -> Job:

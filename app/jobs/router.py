@@ -60,8 +60,9 @@ def list_jobs(
     """Jobs in the order they were made."""
     found = service.list_jobs(session, after=paging.after, limit=paging.limit + 1, state=state)
     jobs = paging.cut(found, request, response)
-    progress = service.progress_of(session, [job.id for job in jobs])
-    return [JobView.of(job, progress) for job in jobs]
+    ids = [job.id for job in jobs]
+    progress, waits = service.progress_of(session, ids), service.waits_of(session, ids)
+    return [JobView.of(job, progress, waits) for job in jobs]
 
 
 @router.get("/jobs/{job_id}", operation_id="read_job", responses=documented(404))
@@ -138,4 +139,4 @@ def list_architectures(_caller: Reader) -> ArchitectureDescription:
 
 def _view(session: Db, job: Job) -> JobView:
     session.flush()
-    return JobView.of(job, service.progress_of(session, [job.id]))
+    return JobView.of(job, service.progress_of(session, [job.id]), service.waits_of(session, [job.id]))

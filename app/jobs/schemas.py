@@ -38,7 +38,9 @@ class JobView(BaseModel):
     parameters: dict[str, Any]
     rung: int | None
     attempt: int
-    waits_for: uuid.UUID | None
+    waits_for: list[uuid.UUID] = Field(
+        default_factory=list, description="The jobs that it waits for, or has waited for."
+    )
     cancel_requested_at: datetime | None
     created_at: datetime
     started_at: datetime | None
@@ -46,11 +48,17 @@ class JobView(BaseModel):
     progress: Progress | None = None
 
     @classmethod
-    def of(cls, job: Job, progress: Mapping[uuid.UUID, JobProgress]) -> JobView:
-        """The job with its progress row, if it has one."""
+    def of(
+        cls,
+        job: Job,
+        progress: Mapping[uuid.UUID, JobProgress],
+        waits: Mapping[uuid.UUID, list[uuid.UUID]],
+    ) -> JobView:
+        """The job with its progress row, if it has one, and what it waits for."""
         view = cls.model_validate(job, from_attributes=True)
         row = progress.get(job.id)
-        return view.model_copy(update={"progress": Progress.model_validate(row) if row else None})
+        shown = Progress.model_validate(row) if row else None
+        return view.model_copy(update={"progress": shown, "waits_for": waits.get(job.id, [])})
 
 
 class Reason(BaseModel):

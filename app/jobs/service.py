@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from sqlalchemy import ColumnElement, and_, case, func, or_, select, update
+from sqlalchemy import ColumnElement, and_, case, delete, func, or_, select, update
 from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.orm import Session
 
@@ -17,7 +17,7 @@ from app.callers.service import Caller
 from app.config import settings
 from app.errors import Conflict, NotFound
 from app.events import service as events
-from app.tables import Artefact, Job, JobKind, JobProgress, JobState
+from app.tables import Artefact, Job, JobKind, JobProgress, JobState, JobWait
 from app.tables.jobs import LIVE, PATIENT
 
 SCHEDULER = "scheduler"
@@ -84,6 +84,15 @@ def progress_of(session: Session, job_ids: Sequence[uuid.UUID]) -> dict[uuid.UUI
     return {row.job_id: row for row in rows}
 
 
+def waits_of(session: Session, job_ids: Sequence[uuid.UUID]) -> dict[uuid.UUID, list[uuid.UUID]]:
+    """The jobs that each of these waits for, or has waited for, in the order they were made."""
+    found: dict[uuid.UUID, list[uuid.UUID]] = {job_id: [] for job_id in job_ids}
+    query = select(JobWait.job_id, JobWait.other_id).join(Job, Job.id == JobWait.other_id)
+    for job_id, other_id in session.execute(query.where(JobWait.job_id.in_(job_ids)).order_by(Job.ordinal)):
+        found[job_id].append(other_id)
+    return found
+
+
 def usual_seconds(
     session: Session, model_id: uuid.UUID, method: str, *, training: bool
 ) -> tuple[float | None, int]:
@@ -109,7 +118,8 @@ def claim(session: Session, job_id: uuid.UUID, *, worker: str, lease_seconds: fl
     now = datetime.now(UTC)
     due = or_(Job.not_before.is_(None), Job.not_before <= now)
     query = select(Job).where(Job.id == job_id, Job.state == JobState.QUEUED, due)
-    job = session.scalar(query.with_for_update(skip_locked=True))
+    # A weaker lock than FOR UPDATE, since another job may just begin to wait for this one, and refer to it.
+    job = session.scalar(query.with_for_update(skip_locked=True, key_share=True))
     if job is None:
         return None
     job.start(actor=worker)
@@ -187,15 +197,24 @@ def finish_computing(session: Session, lease: Lease, outcome: Mapping[str, Any])
     return job
 
 
-def wait_for(session: Session, lease: Lease, other: Job, outcome: Mapping[str, Any], reason: str) -> None:
-    """Let go of the worker until `other` has ended. Raises LeaseLost."""
+def wait_for(
+    session: Session, lease: Lease, others: Collection[uuid.UUID], outcome: Mapping[str, Any], reason: str
+) -> None:
+    """Let go of the worker until all the others have ended, well or not. Raises LeaseLost.
+
+    To refer to a job means to wait for whoever draws the consequences of its end at this moment: either they
+    find this job waiting, or it finds theirs ended.
+    """
     job = held(session, lease)
     job.outcome = {**(job.outcome or {}), **outcome}
     job.checkpoint = None
-    job.waits_for = other.id
+    job.has_waited = True
     _release(job)
     job.attempt = 0
     job.wait(reason, actor=f"job {job.id}")
+    rows = [{"job_id": job.id, "other_id": other} for other in sorted(others)]
+    session.execute(insert(JobWait).on_conflict_do_nothing(), rows)
+    _wake_if_all_have_ended(session, job)
 
 
 def fail(session: Session, lease: Lease, reason: str, *, outcome: Mapping[str, Any] | None = None) -> None:
@@ -236,7 +255,7 @@ def request_cancel(session: Session, job_id: uuid.UUID, caller: Caller, reason: 
 
 def cancel_of_model(session: Session, model_id: uuid.UUID, *, actor: str, reason: str) -> None:
     """Cancel everything that is computed for a model: at once where nothing runs, else at its next step."""
-    query = select(Job).where(Job.model_id == model_id, Job.state.in_(LIVE)).with_for_update()
+    query = select(Job).where(Job.model_id == model_id, Job.state.in_(LIVE)).with_for_update(key_share=True)
     for job in session.scalars(query.order_by(Job.id).execution_options(populate_existing=True)):
         _cancel(session, job, actor=actor, reason=reason)
 
@@ -254,11 +273,32 @@ def _cancel(session: Session, job: Job, *, actor: str, reason: str) -> None:
 
 
 def wake_waiting(session: Session, other: Job) -> None:
-    """Requeue the jobs that waited for `other`, however it ended."""
-    query = select(Job).where(Job.waits_for == other.id, Job.state == JobState.WAITING).with_for_update()
-    for job in session.scalars(query):
+    """Requeue the jobs that waited for `other`, however it ended, and for nothing else that is still live.
+
+    They are locked first: of two last ones that end at once, the second sees that both have ended.
+    """
+    query = (
+        select(Job)
+        .join(JobWait, JobWait.job_id == Job.id)
+        .where(JobWait.other_id == other.id, Job.state == JobState.WAITING)
+        .order_by(Job.id)
+        .with_for_update(of=Job)
+    )
+    for job in session.scalars(query.execution_options(populate_existing=True)).all():
+        _wake_if_all_have_ended(session, job)
+
+
+def _wake_if_all_have_ended(session: Session, job: Job) -> None:
+    others = select(Job.id).join(JobWait, JobWait.other_id == Job.id).where(JobWait.job_id == job.id)
+    if session.scalar(others.where(Job.state.in_(LIVE)).limit(1)) is None:
         job.requeue(None, actor=SCHEDULER)
         _wake(session, job)
+
+
+def forget_waits(session: Session, job: Job) -> None:
+    """The job waited for what is of no use to it any more, and may wait for something else."""
+    session.execute(delete(JobWait).where(JobWait.job_id == job.id))
+    job.has_waited = False
 
 
 def take_back_expired(session: Session, limit: int) -> int:

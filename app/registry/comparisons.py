@@ -13,7 +13,7 @@ from app.datasets.matching import Matches, Named
 from app.errors import FAULTS_SHOWN, Conflict, Fault, Faults
 from app.jobs import service as jobs
 from app.jobs.params import METHODS
-from app.registry import memorisation, policies, service
+from app.registry import memorisation, policies, references, service
 from app.registry.schemas import NewComparison, PoisonedRows, RandomRows, RowsById, TierRows
 from app.registry.tiers import NoTiers
 from app.tables import Job, JobKind, JobState, Model, ModelVersion
@@ -58,6 +58,14 @@ def start(session: Session, model: Model, version: ModelVersion, new: NewCompari
         created_by=actor,
     )
     return jobs.queue(session, job)
+
+
+def ask_for_reference(session: Session, job: Job, *, actor: str) -> list[Job]:
+    """The job that trains the reference of a comparison; none if it is there."""
+    if job.rows_digest is None:
+        raise ValueError("a comparison names its rows")
+    version = session.get_one(ModelVersion, job.version_id)
+    return references.ask(session, version, row_sets.read(session, job.rows_digest), 1, actor=actor)
 
 
 def probe_of(session: Session, version: ModelVersion, forget: RowSet) -> Job | None:

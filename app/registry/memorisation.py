@@ -145,8 +145,8 @@ def carried_over(session: Session, job: Job, parent: ModelVersion, weights: str)
 
 
 def _carried(session: Session, job: Job, parent: ModelVersion, weights: str) -> Mapping[str, Any] | None:
-    reference = references.find(session, parent.id, job.rows_digest or "")
-    if reference is not None and reference.weights == weights:
+    reference = references.with_weights(session, parent.id, weights)
+    if reference is not None:
         return reference.figures.get("memorisation")
     if METHODS[job.parameters["method"]].exact:
         digest = (job.outcome or {})["unlearned"].get("blobs", {}).get(_CONFIDENCES)

@@ -216,6 +216,13 @@ def tombstoned_rows_of(session: Session, version: ModelVersion) -> RowSet:
     return rows_of(session, version) & row_sets.tombstoned(session, version.dataset_version_id)
 
 
+def lock_version(session: Session, version_id: uuid.UUID) -> None:
+    """Have what is decided from all jobs for a version decided by one transaction at a time."""
+    # A weaker lock than FOR UPDATE, which would keep others from inserting rows that refer to the version.
+    query = select(ModelVersion.id).where(ModelVersion.id == version_id).with_for_update(key_share=True)
+    session.scalars(query).one()
+
+
 def replace_everywhere(
     session: Session, *, old: ModelVersion, new: ModelVersion, actor: str, reason: str
 ) -> list[str]:

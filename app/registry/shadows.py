@@ -1,4 +1,4 @@
-"""Pools of shadows: networks trained by a version's recipe on random shares of its rows.
+"""Pools of shadows: networks trained by a version's recipe on random shares of its rows and held-out ones.
 
 A pool only ever grows, a job a network, so that what was trained once serves every later question. Shadows
 that were trained on a row which has been deleted since are left out of every estimate, and discarded when
@@ -10,8 +10,10 @@ from __future__ import annotations
 
 import hashlib
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache, partial
+from itertools import count, islice
 from typing import Any
 
 from sqlalchemy import delete, select
@@ -30,12 +32,28 @@ from app.tables.jobs import LIVE
 from models_store.rows import RowSet
 
 _USABLE = (VersionState.READY, VersionState.SUPERSEDED)
+_NONE = RowSet(b"")
+AUDIT_SHARE = 0.5  # of the pool that audits use
 _FEWEST = 2  # a network that was trained on a row, and one that was not
 
 
 def remaining(session: Session, version: ModelVersion) -> RowSet:
     """The version's rows, less those that have been deleted."""
     return service.rows_of(session, version) - row_sets.tombstoned(session, version.dataset_version_id)
+
+
+def candidates(session: Session, version: ModelVersion) -> RowSet:
+    """What a pool's networks are drawn from: the rows that remain, and the data set's held-out ones.
+
+    So a held-out row is inside some networks and outside others, as one that trained the version is.
+    """
+    deleted = row_sets.tombstoned(session, version.dataset_version_id)
+    return remaining(session, version) | (_held_out(session, version) - deleted)
+
+
+def _held_out(session: Session, version: ModelVersion) -> RowSet:
+    dataset = datasets.get_version(session, version.dataset_version_id)
+    return row_sets.of_role(session, dataset, "holdout")
 
 
 def extend(session: Session, model: Model, version: ModelVersion, wanted: NewShadows, *, actor: str) -> int:
@@ -50,16 +68,15 @@ def extend(session: Session, model: Model, version: ModelVersion, wanted: NewSha
         raise Conflict("Only of a usable version with a training recipe can others like it be trained.")
     if not datasets.hold_ready(session, version.dataset_version_id):
         raise Conflict("The data set version that it was trained on is not in force.")
-    _lock(session, version.id)
-    count = len(remaining(session, version))
-    if not 0 < round(wanted.share * count) < count:
-        detail = f"of {count} rows leaves none to train on, or none to leave out"
+    service.lock_version(session, version.id)
+    rows = len(candidates(session, version))
+    if not _leaves_rows(wanted.share, rows):
+        detail = f"of {rows} rows leaves none to train on, or none to leave out"
         raise Invalid(faults=[Fault(pointer="/share", detail=detail)])
     discard(session, [version], actor=actor)
     progress = _progress(session, version).get(wanted.share, _Progress({}, set()))
     missing = sorted(set(range(wanted.networks)) - progress.done - progress.running)
-    for number in missing:
-        jobs.queue(session, _shadow_job(version, wanted.share, number, actor))
+    _queue(session, version, wanted.share, missing, actor)
     if not missing and _estimated(version, wanted.share) != pool_name(
         networks(session, version, wanted.share)
     ):
@@ -67,7 +84,18 @@ def extend(session: Session, model: Model, version: ModelVersion, wanted: NewSha
     return len(missing)
 
 
-def _shadow_job(version: ModelVersion, share: float, number: int, actor: str) -> Job:
+def _leaves_rows(share: float, rows: int) -> bool:
+    """Whether the share has a row of so many, and is not all of them."""
+    return 0 < round(share * rows) < rows
+
+
+def _queue(
+    session: Session, version: ModelVersion, share: float, numbers: Iterable[int], actor: str
+) -> list[Job]:
+    return [jobs.queue(session, _job(version, share, number, actor)) for number in numbers]
+
+
+def _job(version: ModelVersion, share: float, number: int, actor: str) -> Job:
     return Job(
         kind=JobKind.SHADOW,
         model_id=version.model_id,
@@ -105,9 +133,10 @@ def opened(session: Session, kept: ShadowNetwork) -> Shadow:
     return Shadow(kept, *(row_sets.read(session, digest) for digest in digests))
 
 
-def _undeleted(session: Session, version: ModelVersion) -> list[ShadowNetwork]:
+def _undeleted(session: Session, version: ModelVersion, spared: RowSet = _NONE) -> list[ShadowNetwork]:
+    """The networks of the version that were trained on no deleted row, save on those that are spared."""
     of_version = select(ShadowNetwork).filter_by(version_id=version.id).order_by(ShadowNetwork.number)
-    deleted = row_sets.tombstoned(session, version.dataset_version_id)
+    deleted = row_sets.tombstoned(session, version.dataset_version_id) - spared
     if not len(deleted):
         return list(session.scalars(of_version))
     with_rows = of_version.join(RowBits, RowBits.digest == ShadowNetwork.rows_digest)
@@ -115,11 +144,14 @@ def _undeleted(session: Session, version: ModelVersion) -> list[ShadowNetwork]:
     return [kept for kept, bits in found if not len(RowSet(bits) & deleted)]
 
 
-def discard(session: Session, versions: Sequence[ModelVersion], *, actor: str) -> int:
-    """Forget the shadows of these versions that were trained on a row deleted since; how many."""
+def discard(session: Session, versions: Sequence[ModelVersion], *, spared: RowSet = _NONE, actor: str) -> int:
+    """Forget the shadows of these versions that were trained on a row deleted since; how many.
+
+    `spared`: rows whose deletion does not count.
+    """
     total = 0
     for version in versions:
-        kept = {shadow.id for shadow in _undeleted(session, version)}
+        kept = {shadow.id for shadow in _undeleted(session, version, spared)}
         every = session.scalars(select(ShadowNetwork.id).filter_by(version_id=version.id))
         stale = [shadow_id for shadow_id in every if shadow_id not in kept]
         if stale:
@@ -130,15 +162,73 @@ def discard(session: Session, versions: Sequence[ModelVersion], *, actor: str) -
 
 
 def discard_replaced(session: Session, *, actor: str) -> int:
-    """The same for every version that no alias names.
+    """The same for every version but those in use that hold deleted rows themselves.
 
-    A version in use that holds deleted rows is still to be freed of them, and the audit of that may compare
-    networks that learned a row with ones that did not.
+    Such a one is still to be freed of them, and the audit of that may compare networks that learned a row
+    with ones that did not. Of any other in use, the shadows may have been trained on held-out rows.
     """
     having = select(ShadowNetwork.version_id).distinct()
     found = session.scalars(select(ModelVersion).where(ModelVersion.id.in_(having)))
-    replaced = [version for version in found if not service.is_aliased(session, version)]
-    return discard(session, replaced, actor=actor)
+    settled = [version for version in found if not _is_to_forget(session, version)]
+    return discard(session, settled, actor=actor)
+
+
+def _is_to_forget(session: Session, version: ModelVersion) -> bool:
+    return service.is_aliased(session, version) and len(service.tombstoned_rows_of(session, version)) > 0
+
+
+# --- for an audit -------------------------------------------------------------------------------------
+
+
+def for_audit(
+    session: Session, version: ModelVersion, forget: RowSet, *, most: int, share: float = AUDIT_SHARE
+) -> list[ShadowNetwork]:
+    """The first `most` networks by which the audit of forgetting these rows may judge.
+
+    They may have learned what is being forgotten: `forget`, and the same people's held-out rows. Of other
+    deleted rows they have learned none. Those from before held-out rows were drawn tell nothing of these.
+    """
+    usable = _undeleted(session, version, _being_forgotten(session, version, forget))
+    deleted = row_sets.tombstoned(session, version.dataset_version_id)
+    held_out = _held_out(session, version) - deleted
+    drawn_from = cache(partial(row_sets.read, session))
+    of_share = (kept for kept in usable if kept.share == share)
+    found = (kept for kept in of_share if not len(held_out - drawn_from(kept.candidates_digest)))
+    return list(islice(found, most))
+
+
+def _being_forgotten(session: Session, version: ModelVersion, forget: RowSet) -> RowSet:
+    dataset = datasets.get_version(session, version.dataset_version_id)
+    return forget | (row_sets.kin(session, dataset, forget) & _held_out(session, version))
+
+
+def ask_for_audit(
+    session: Session, version: ModelVersion, forget: RowSet, *, most: int, actor: str
+) -> list[Job]:
+    """The jobs that train what the pool lacks for `for_audit` to find `most` networks.
+
+    One that is live already is not queued again. Networks that were trained on other deleted rows make room.
+    None is queued where nothing can be trained: the audit then does without.
+    """
+    if not most or not datasets.hold_ready(session, version.dataset_version_id):
+        return []
+    service.lock_version(session, version.id)
+    lacking = most - len(for_audit(session, version, forget, most=most))
+    if not lacking or not _leaves_rows(AUDIT_SHARE, len(candidates(session, version))):
+        return []
+    discard(session, [version], spared=_being_forgotten(session, version, forget), actor=actor)
+    pool = select(ShadowNetwork.number).filter_by(version_id=version.id, share=AUDIT_SHARE)
+    taken = set(session.scalars(pool))
+    numbers = set(islice((number for number in count() if number not in taken), lacking))
+    live = {job.parameters["number"]: job for job in _live(session, version, AUDIT_SHARE)}
+    queued = _queue(session, version, AUDIT_SHARE, sorted(numbers - live.keys()), actor)
+    return [*(live[number] for number in sorted(numbers & live.keys())), *queued]
+
+
+def _live(session: Session, version: ModelVersion, share: float) -> list[Job]:
+    """The jobs that are about to add a network to the pool."""
+    query = select(Job).where(Job.kind == JobKind.SHADOW, Job.version_id == version.id, Job.state.in_(LIVE))
+    return [job for job in session.scalars(query) if job.parameters["share"] == share]
 
 
 # --- where a pool stands ------------------------------------------------------------------------------
@@ -197,15 +287,6 @@ def is_unwanted(session: Session, job: Job) -> bool:
     return session.get_one(Model, job.model_id, populate_existing=True).retired_at is not None
 
 
-def holds_deleted(session: Session, job: Job) -> bool:
-    """Whether one of the rows that a shadow job trained on was deleted while it ran."""
-    version = version_of(session, job)
-    if job.rows_digest is None:
-        raise ValueError("a shadow job that has ended names its rows")
-    deleted = row_sets.tombstoned(session, version.dataset_version_id)
-    return len(row_sets.read(session, job.rows_digest) & deleted) > 0
-
-
 def add(session: Session, job: Job) -> None:
     """Keep the result of a shadow job."""
     outcome = job.outcome or {}
@@ -230,7 +311,7 @@ def estimate_if_complete(session: Session, version: ModelVersion, share: float, 
     The version is locked: of two last jobs that end at once, the second one sees that both are over. An
     estimate that is on its way looks at the pool again before it is kept.
     """
-    _lock(session, version.id)
+    service.lock_version(session, version.id)
     session.flush()
     progress = _progress(session, version).get(share)
     retired = session.get_one(Model, version.model_id).retired_at is not None
@@ -253,7 +334,7 @@ def estimate_if_complete(session: Session, version: ModelVersion, share: float, 
 def keep_estimate(session: Session, job: Job, *, actor: str) -> bool:
     """Store an estimate with its version; False if the pool has changed since and nothing more will come."""
     version, share = version_of(session, job), job.parameters["share"]
-    _lock(session, version.id)
+    service.lock_version(session, version.id)
     session.refresh(version)
     found = dict((job.outcome or {})["estimate"])
     if found["pool"] != pool_name(networks(session, version, share)):
@@ -287,12 +368,6 @@ def _is_estimating(session: Session, version: ModelVersion, share: float) -> boo
 def version_of(session: Session, job: Job) -> ModelVersion:
     """The version whose pool a job is for."""
     return session.get_one(ModelVersion, job.version_id)
-
-
-def _lock(session: Session, version_id: uuid.UUID) -> None:
-    # A weaker lock than FOR UPDATE, which would keep others from inserting rows that refer to the version.
-    query = select(ModelVersion.id).where(ModelVersion.id == version_id).with_for_update(key_share=True)
-    session.scalars(query).one()
 
 
 def _record(session: Session, version: ModelVersion, action: str, *, actor: str, networks: int) -> None:

@@ -50,16 +50,15 @@ def settle(session: Session, job_id: uuid.UUID) -> None:
 
 
 def close(session: Session, job: Job) -> None:
-    """The job is over and its consequences are drawn: say so."""
+    """The job is over and its consequences are drawn: say so, and wake those that waited for it."""
     jobs.settle(job)
+    jobs.wake_waiting(session, job)
     events.emit(session, f"job.{job.state}", job_id=str(job.id), kind=job.kind)
 
 
 def _end_without_result(session: Session, job: Job) -> None:
     if job.kind is JobKind.UNLEARN:
         planner.ended_without_result(session, job, actor=PUBLISHER)
-    elif job.kind is JobKind.REFERENCE:
-        jobs.wake_waiting(session, job)
     elif job.kind is JobKind.INGEST:
         datasets.give_up(session, job, actor=PUBLISHER)
     elif job.kind is JobKind.VALIDATE:
@@ -99,7 +98,7 @@ def _finish_training(session: Session, job: Job) -> None:
     if not datasets.hold_ready(session, version_id):
         job.fail("the data set was retired while it trained", actor=PUBLISHER)
         return
-    if len(row_sets.read(session, job.rows_digest) & row_sets.tombstoned(session, version_id)):
+    if row_sets.holds_deleted(session, job):
         jobs.start_over(session, job, "rows were deleted while it trained")
         return
     new = NewVersion(
@@ -121,16 +120,19 @@ def _finish_training(session: Session, job: Job) -> None:
 
 
 def _finish_reference(session: Session, job: Job) -> None:
-    references.keep(session, job)
-    job.finish(None, actor=PUBLISHER)
-    jobs.wake_waiting(session, job)
+    """Keep the network, unless one of its rows was deleted while it trained: then others remain."""
+    if row_sets.holds_deleted(session, job):
+        job.fail(references.OUTDATED, actor=PUBLISHER)
+    else:
+        references.keep(session, job)
+        job.finish(None, actor=PUBLISHER)
 
 
 def _finish_shadow(session: Session, job: Job) -> None:
     """Add the network to its pool, unless one of its rows was deleted while it trained."""
     if shadows.is_unwanted(session, job):
         job.fail(_RETIRED, actor=PUBLISHER)
-    elif shadows.holds_deleted(session, job):
+    elif row_sets.holds_deleted(session, job):
         jobs.start_over(session, job, "rows were deleted while it trained")
     else:
         shadows.add(session, job)

@@ -93,4 +93,4 @@ def reject_job(job_id: uuid.UUID, body: Approval, session: Db, caller: Approver)
 
 def _view(session: Db, job: Job) -> JobView:
     session.flush()
-    return JobView.of(job, jobs.progress_of(session, [job.id]))
+    return JobView.of(job, jobs.progress_of(session, [job.id]), jobs.waits_of(session, [job.id]))

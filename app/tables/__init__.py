@@ -20,7 +20,7 @@ from app.tables.deletions import (
     TargetState,
 )
 from app.tables.events import OutboxMessage, WebhookDelivery, WebhookEndpoint
-from app.tables.jobs import Artefact, Job, JobKind, JobProgress, JobState
+from app.tables.jobs import Artefact, Job, JobKind, JobProgress, JobState, JobWait
 from app.tables.registry import (
     Alias,
     Model,
@@ -50,6 +50,7 @@ __all__ = [
     "JobKind",
     "JobProgress",
     "JobState",
+    "JobWait",
     "Model",
     "ModelVersion",
     "OutboxMessage",

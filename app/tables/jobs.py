@@ -33,7 +33,7 @@ class JobState(StrEnum):
     """From the queue to one of four ends."""
 
     QUEUED = "queued"
-    WAITING = "waiting"  # for a reference, without holding a worker
+    WAITING = "waiting"  # for other jobs, without holding a worker
     RUNNING = "running"
     AUDITED = "audited"  # the computation is over; the publisher has the word
     AWAITING_APPROVAL = "awaiting_approval"
@@ -99,7 +99,7 @@ class Job(Stateful, Base):
     seed: Mapped[int] = mapped_column(BigInteger)
     forget_digest: Mapped[str | None] = mapped_column(ForeignKey("row_sets.digest"))
     rows_digest: Mapped[str | None] = mapped_column(ForeignKey("row_sets.digest"))
-    waits_for: Mapped[uuid.UUID | None] = mapped_column(ForeignKey("jobs.id"), index=True)
+    has_waited: Mapped[bool] = mapped_column(default=False)  # for others, which it does only once
 
     attempt: Mapped[int] = mapped_column(default=0)
     max_attempts: Mapped[int] = mapped_column(default=5)
@@ -138,11 +138,11 @@ class Job(Stateful, Base):
         self._move(JobState.RUNNING, actor=actor)
 
     def requeue(self, reason: str | None, *, actor: str) -> None:
-        """Back to the queue: its worker died, its reference is there, or its rows have changed."""
+        """Back to the queue: its worker died, what it waited for has ended, or its rows have changed."""
         self._move(JobState.QUEUED, actor=actor, reason=reason)
 
     def wait(self, reason: str, *, actor: str) -> None:
-        """For another job, without holding a worker."""
+        """For other jobs, without holding a worker."""
         self._move(JobState.WAITING, actor=actor, reason=reason)
 
     def finish_computing(self, *, actor: str) -> None:
@@ -168,6 +168,15 @@ class Job(Stateful, Base):
     def supersede(self, reason: str, *, actor: str) -> None:
         """Its rung did not publish; the next one follows."""
         self._move(JobState.SUPERSEDED, actor=actor, reason=reason)
+
+
+class JobWait(Base):
+    """A job waits, or has waited, until another one has ended."""
+
+    __tablename__ = "job_waits"
+
+    job_id: Mapped[uuid.UUID] = mapped_column(ForeignKey("jobs.id"), primary_key=True)
+    other_id: Mapped[uuid.UUID] = mapped_column(ForeignKey("jobs.id"), primary_key=True, index=True)
 
 
 class JobProgress(Base):

@@ -115,20 +115,24 @@ class PolicyVersion(Base):
 
 
 class ReferenceNetwork(Base):
-    """Retrained on exactly the rows that remain: the audit's yardstick, and an exact rung itself."""
+    """Retrained on exactly the rows that remain: the audit's yardstick, and an exact rung itself.
+
+    An audit may have several of the same rows, each with a number and a seed of its own.
+    """
 
     __tablename__ = "reference_networks"
 
     id: Mapped[Id]
     version_id: Mapped[uuid.UUID] = mapped_column(ForeignKey("model_versions.id"))
     rows_digest: Mapped[str] = mapped_column(ForeignKey("row_sets.digest"))
+    number: Mapped[int]
     job_id: Mapped[uuid.UUID] = mapped_column(ForeignKey("jobs.id"))
     weights: Mapped[str]
     seconds: Mapped[float]
     figures: Mapped[Json]
     created_at: Mapped[CreatedAt]
 
-    __table_args__ = (Index(None, "version_id", "rows_digest", unique=True),)
+    __table_args__ = (Index(None, "version_id", "rows_digest", "number", unique=True),)
 
 
 class ShadowNetwork(Base):

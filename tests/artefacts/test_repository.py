@@ -83,7 +83,7 @@ def _a_reference_that_recorded_confidences(world: World, digest: str) -> None:
 
 
 def _add_reference(world: World, outcome: dict[str, object]) -> None:
-    job = Job(kind=JobKind.REFERENCE, parameters={}, seed=1, created_by="test")
+    job = Job(kind=JobKind.REFERENCE, parameters={"number": 0}, seed=1, created_by="test")
     version = _version(world)
     job.version_id, job.rows_digest = version.id, version.rows_digest
     job.outcome = outcome
@@ -142,7 +142,7 @@ def _the_result_of_a_job_that_waits(world: World, digest: str) -> None:
     lease, _ = world.begin(job)
     reference = Job(kind=JobKind.REFERENCE, parameters={}, seed=1, created_by="test")
     result = {"unlearned": {"weights": digest}}
-    jobs.wait_for(world.session, lease, jobs.queue(world.session, reference), result, "waiting")
+    jobs.wait_for(world.session, lease, [jobs.queue(world.session, reference).id], result, "waiting")
 
 
 def _the_result_of_a_job_that_is_not_settled(world: World, digest: str) -> None:
@@ -227,6 +227,12 @@ def _a_shadow_of_a_deleted_row(world: World, digest: str) -> None:
     assert shadows.discard_replaced(world.session, actor="gc") == 1
 
 
+def _a_reference_on_a_deleted_row(world: World, digest: str) -> None:
+    _add_reference(world, {"weights": digest, "figures": {"seconds": 1.0}})
+    world.request(TRAIN[0])
+    assert references.discard_outdated(world.session, actor="gc") == 1
+
+
 def _the_result_of_a_rung_that_did_not_publish(world: World, digest: str) -> None:
     job = _unlearning(world)
     world.compute(job, found=True)
@@ -259,6 +265,7 @@ def _the_checkpoint_of_a_failed_job(world: World, digest: str) -> None:
         _confidences_of_a_purged_version,
         _a_shadow_of_a_retired_model,
         _a_shadow_of_a_deleted_row,
+        _a_reference_on_a_deleted_row,
         _the_result_of_a_rung_that_did_not_publish,
         _the_checkpoint_of_a_cancelled_job,
         _the_checkpoint_of_a_failed_job,

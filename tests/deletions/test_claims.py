@@ -105,17 +105,19 @@ def test_a_second_attempt_takes_up_the_first_ones_work(world: World) -> None:
 
 def test_a_second_attempt_with_other_rows_starts_afresh(world: World) -> None:
     """What was computed for the forget set of before is of no use any more."""
-    job = world.planned(1)
-    lease, _ = world.begin(job)
-    other = jobs.queue(world.session, planner.reference_job(world.session, job, actor="job"))
+    job = world.planned(1, audit_budget=1)
+    lease, work = world.begin(job)
+    (other,) = planner.ask_for_networks(world.session, job, work=work, actor="job")
     jobs.keep_checkpoint(world.session, lease, digest="d", fingerprint="f")
-    jobs.wait_for(world.session, lease, other, {"unlearned": {"weights": "w"}}, "waiting")
+    jobs.wait_for(world.session, lease, [other.id], {"unlearned": {"weights": "w"}}, "waiting")
     world.request(2)
-    jobs.wake_waiting(world.session, other)
+    jobs.request_cancel(world.session, other.id, world.caller(), "too dear")
+    world.settle(other)
     seed = job.seed
     world.begin(job)
     assert (job.checkpoint, job.outcome) == (None, None)
-    assert job.waits_for is None  # a reference for the old rows is none for these
+    assert not job.has_waited  # a reference for the old rows is none for these
+    assert jobs.waits_of(world.session, [job.id]) == {job.id: []}
     assert job.seed != seed
 
 
@@ -175,19 +177,18 @@ def test_without_a_recipe_a_budget_buys_nothing(world: World) -> None:
     assert (work.audit_budget, (job.policy or {})["audit_budget"]) == (0, 0)
 
 
-def test_a_reference_is_trained_as_its_version_was_on_what_remains(world: World) -> None:
-    """Same architecture and recipe, exactly the retained rows, and a seed of its own."""
-    world.dataset()
-    version = world.trained()
-    world.request(1)
-    world.plan()
-    job = world.next_job()
-    world.begin(job)
-    reference = planner.reference_job(world.session, job, actor="job")
-    assert (reference.kind, reference.version_id) == (JobKind.REFERENCE, version.id)
-    assert reference.parameters == {"architecture": version.architecture, "recipe": version.recipe}
-    assert reference.rows_digest == job.rows_digest
-    assert reference.seed != job.seed
+@pytest.mark.parametrize(("budget", "references", "shadows"), [(0, 0, 0), (3, 3, 0), (6, 4, 4)])
+def test_a_job_asks_for_what_its_budget_buys(
+    world: World, budget: int, references: int, shadows: int
+) -> None:
+    """References of the rows that remain, and shadows of its version."""
+    job = world.planned(1, audit_budget=budget)
+    _, work = world.begin(job)
+    asked = planner.ask_for_networks(world.session, job, work=work, actor="job")
+    kinds = [JobKind.REFERENCE] * references + [JobKind.SHADOW] * shadows
+    assert [other.kind for other in asked] == kinds
+    assert {other.version_id for other in asked} <= {job.version_id}
+    assert {other.rows_digest for other in asked[:references]} <= {job.rows_digest}
 
 
 # --- the end ------------------------------------------------------------------------------------------

@@ -120,7 +120,7 @@ def _writes(session: Session, lease: Lease) -> dict[str, Callable[[], object]]:
         "held": partial(service.held, session, lease),
         "checkpoint": partial(service.keep_checkpoint, session, lease, digest="d", fingerprint="f"),
         "finish": partial(service.finish_computing, session, lease, {}),
-        "wait": partial(service.wait_for, session, lease, other, {}, "waiting"),
+        "wait": partial(service.wait_for, session, lease, [other.id], {}, "waiting"),
         "fail": partial(service.fail, session, lease, "broken"),
         "give back": partial(service.give_back, session, lease, "stopped"),
         "cancel": partial(service.acknowledge_cancel, session, lease),
@@ -211,23 +211,148 @@ def test_a_finished_computation_awaits_the_publisher(world: World, job: Job, lea
     assert job.outcome == {"unlearned": "w", "figures": {}}
 
 
-def test_a_job_waits_for_another_without_a_worker(world: World, job: Job, lease: Lease) -> None:
-    """When the other has ended, the job is queued again with all its attempts before it."""
-    other = _queue(world.session)
-    service.wait_for(world.session, lease, other, {}, "waiting for a reference")
-    assert (job.state, job.waits_for, job.lease_owner) == (JobState.WAITING, other.id, None)
-    world.session.flush()
-    service.wake_waiting(world.session, other)
-    assert (job.state, job.attempt) == (JobState.QUEUED, 0)
+def _end(session: Session, other: Job, *, well: bool = True) -> None:
+    """What the publisher does when a job has ended."""
+    if well:
+        service.finish_computing(session, World(session).claim(other), {})
+        other.finish(None, actor="publisher")
+    else:
+        service.fail(session, World(session).claim(other), "broken")
+    service.wake_waiting(session, other)
+
+
+def test_a_job_waits_for_others_without_a_worker(world: World, job: Job, lease: Lease) -> None:
+    """When the last of them has ended, the job is queued again with all its attempts before it."""
+    first, second = _queue(world.session), _queue(world.session)
+    service.wait_for(world.session, lease, {first.id, second.id}, {"a": 1}, "waiting for references")
+    assert (job.state, job.has_waited, job.lease_owner) == (JobState.WAITING, True, None)
+    assert job.outcome == {"a": 1}
+    assert service.waits_of(world.session, [job.id, first.id]) == {
+        job.id: [first.id, second.id],
+        first.id: [],
+    }
+    _end(world.session, second)
+    assert job.state == "waiting"
+    _end(world.session, first)
+    assert (job.state, job.attempt, job.has_waited) == (JobState.QUEUED, 0, True)
+    assert _woken(world.session).count(str(job.id)) == 2
+
+
+def test_one_that_failed_has_ended(world: World, job: Job, lease: Lease) -> None:
+    """Nothing more will come of it, whether or not the consequences were drawn."""
+    first, second = _queue(world.session), _queue(world.session)
+    service.wait_for(world.session, lease, [first.id, second.id], {}, "waiting")
+    service.fail(world.session, world.claim(first), "broken")
+    assert job.state == "waiting"
+    _end(world.session, second, well=False)
+    assert job.state is JobState.QUEUED
+    service.wake_waiting(world.session, first)
     assert _woken(world.session).count(str(job.id)) == 2
 
 
 def test_a_job_is_not_woken_by_another_ones_end(world: World, job: Job, lease: Lease) -> None:
-    """It waits for one certain job."""
-    service.wait_for(world.session, lease, _queue(world.session), {}, "waiting")
-    world.session.flush()
-    service.wake_waiting(world.session, _queue(world.session))
-    assert job.state is JobState.WAITING
+    """It waits for certain jobs."""
+    service.wait_for(world.session, lease, [_queue(world.session).id], {}, "waiting")
+    _end(world.session, _queue(world.session))
+    assert job.state == "waiting"
+
+
+@pytest.mark.parametrize("well", [True, False])
+def test_what_has_ended_before_is_not_waited_for(world: World, job: Job, lease: Lease, well: bool) -> None:
+    """The job is queued at once if all have, and otherwise when the rest has."""
+    over, live = _queue(world.session), _queue(world.session)
+    _end(world.session, over, well=well)
+    service.wait_for(world.session, lease, [over.id], {}, "waiting")
+    assert (job.state, job.has_waited) == (JobState.QUEUED, True)
+    service.wait_for(world.session, world.claim(job), [over.id, live.id], {}, "waiting")
+    assert job.state == "waiting"
+    _end(world.session, live)
+    assert job.state is JobState.QUEUED
+
+
+def test_what_was_waited_for_can_be_forgotten(world: World, job: Job, lease: Lease) -> None:
+    """The job may then wait again, and for something else."""
+    other = _queue(world.session)
+    service.wait_for(world.session, lease, [other.id], {}, "waiting")
+    service.forget_waits(world.session, job)
+    assert (job.has_waited, service.waits_of(world.session, [job.id])) == (False, {job.id: []})
+
+
+def _waiting(url: str, others: int) -> tuple[uuid.UUID, list[uuid.UUID]]:
+    """A job that waits, and the jobs that it waits for, which run."""
+    with transaction(url) as session:
+        job, awaited = _queue(session), [_queue(session) for _ in range(others)]
+        ids = [other.id for other in awaited]
+        service.wait_for(session, World(session).claim(job), ids, {}, "waiting")
+        return job.id, ids
+
+
+def _end_by_id(session: Session, job_id: uuid.UUID) -> None:
+    _end(session, service.locked(session, job_id))
+
+
+def test_two_last_ones_that_end_at_once_wake_the_job(others: Others) -> None:
+    """The second finds the job locked, waits, and sees that the first has ended too."""
+    job_id, (first, second) = _waiting(others.url, 2)
+    with transaction(others.url) as session:
+        _end_by_id(session, first)
+        assert service.get(session, job_id).state is JobState.WAITING
+        late = others.stuck(partial(_end_by_id, job_id=second))
+        assert not late.done()
+    late.result()
+    with transaction(others.url) as session:
+        assert service.get(session, job_id).state is JobState.QUEUED
+        assert _woken(session).count(str(job_id)) == 2
+
+
+def test_many_that_end_at_once_wake_the_job_once(others: Others) -> None:
+    """In whatever order they come."""
+    job_id, awaited = _waiting(others.url, 8)
+    for future in [others.start(partial(_end_by_id, job_id=other)) for other in awaited]:
+        future.result()
+    with transaction(others.url) as session:
+        assert service.get(session, job_id).state is JobState.QUEUED
+        assert _woken(session).count(str(job_id)) == 2
+
+
+def test_one_that_ends_while_the_wait_is_noted_is_not_missed(others: Others) -> None:
+    """The job waits for the end to be settled, and then finds that there is nothing to wait for."""
+    with transaction(others.url) as session:
+        lease = World(session).claim(_queue(session))
+        other = _queue(session).id
+    wait = partial(service.wait_for, lease=lease, others=[other], outcome={}, reason="waiting")
+    with transaction(others.url) as session:
+        _end_by_id(session, other)
+        late = others.stuck(wait)
+        assert not late.done()
+    late.result()
+    with transaction(others.url) as session:
+        assert service.get(session, lease.job_id).state is JobState.QUEUED
+
+
+def test_one_that_is_about_to_end_finds_the_job_waiting(others: Others) -> None:
+    """The other way round: whoever settles the end waits until the wait is noted."""
+    with transaction(others.url) as session:
+        lease = World(session).claim(_queue(session))
+        other = _queue(session).id
+    with transaction(others.url) as session:
+        service.wait_for(session, lease, [other], {}, "waiting")
+        late = others.stuck(partial(_end_by_id, job_id=other))
+        assert not late.done()
+    late.result()
+    with transaction(others.url) as session:
+        assert service.get(session, lease.job_id).state is JobState.QUEUED
+
+
+def test_a_job_that_another_begins_to_wait_for_can_be_claimed(others: Others) -> None:
+    """Its worker is not sent away: the message would not come again soon."""
+    with transaction(others.url) as session:
+        lease = World(session).claim(_queue(session))
+        other = _queue(session).id
+    claim = partial(service.claim, job_id=other, worker="w", lease_seconds=30)
+    with transaction(others.url) as session:
+        service.wait_for(session, lease, [other], {}, "waiting")
+        assert others.start(claim).result(timeout=5) == Lease(other, 1)
 
 
 # --- workers that die ----------------------------------------------------------------------------------
@@ -309,7 +434,7 @@ def test_a_running_job_is_asked_to_stop(world: World, job: Job, lease: Lease) ->
 
 def test_a_waiting_job_is_cancelled_at_once(world: World, job: Job, lease: Lease) -> None:
     """It holds no worker that would have to stop."""
-    service.wait_for(world.session, lease, _queue(world.session), {}, "waiting")
+    service.wait_for(world.session, lease, [_queue(world.session).id], {}, "waiting")
     service.request_cancel(world.session, job.id, world.caller(), "not needed")
     assert job.state is JobState.CANCELLED
 

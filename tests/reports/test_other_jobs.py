@@ -12,7 +12,9 @@ from sqlalchemy.orm import Session
 from app.datasets import service as datasets
 from app.db import transaction
 from app.deletions import planner
+from app.deletions.planner import Assignment
 from app.jobs import service as jobs
+from app.registry import references
 from app.registry import service as registry
 from app.registry.schemas import Training
 from app.reports import publisher
@@ -36,17 +38,28 @@ def _versions(world: World) -> list[ModelVersion]:
 # --- references ---------------------------------------------------------------------------------------
 
 
+def _waiting(world: World, job: Job) -> tuple[Assignment, list[Job]]:
+    """Have an unlearn job wait for the networks that its budget buys; what it has to do, and their jobs."""
+    lease, work = world.begin(job)
+    others = planner.ask_for_networks(world.session, job, work=work, actor="job")
+    jobs.wait_for(world.session, lease, [other.id for other in others], {}, "waiting for networks")
+    return work, others
+
+
+def _finish_reference(world: World, job: Job) -> str:
+    """Hand in and settle a reference; its weights."""
+    weights = invented_digest("reference", job.parameters["number"])
+    outcome = {"weights": weights, "figures": {"seconds": 2.0}}
+    jobs.finish_computing(world.session, world.claim(job), outcome)
+    world.settle(job)
+    return weights
+
+
 def _with_reference(world: World, **policy: Any) -> tuple[Job, str]:
     """An unlearn job that waited for its reference, which is there, and the reference's weights."""
     job = world.planned(1, audit_budget=1, **policy)
-    lease, _ = world.begin(job)
-    other = jobs.queue(world.session, planner.reference_job(world.session, job, actor="job"))
-    jobs.wait_for(world.session, lease, other, {}, "waiting for a reference")
-    weights = invented_digest("reference")
-    outcome = {"weights": weights, "figures": {"seconds": 2.0}}
-    jobs.finish_computing(world.session, world.claim(other), outcome)
-    world.settle(other)
-    return job, weights
+    _, (other,) = _waiting(world, job)
+    return job, _finish_reference(world, other)
 
 
 def test_a_finished_reference_is_kept_and_wakes_the_job(world: World) -> None:
@@ -77,24 +90,41 @@ def test_a_policy_may_publish_the_approximate_network(world: World) -> None:
     assert new.weights != weights
 
 
-def test_a_second_reference_for_the_same_rows_does_no_harm(world: World) -> None:
-    """Two jobs may have wanted it at once; the first one's result stays."""
-    job, weights = _with_reference(world)
-    twin = jobs.queue(world.session, planner.reference_job(world.session, job, actor="job"))
-    outcome = {"weights": invented_digest("other"), "figures": {"seconds": 3.0}}
-    jobs.finish_computing(world.session, world.claim(twin), outcome)
-    world.settle(twin)
-    assert twin.state is JobState.DONE
-    assert list(world.session.scalars(select(ReferenceNetwork.weights))) == [weights]
+def test_a_job_is_woken_by_the_last_of_its_references(world: World) -> None:
+    """Each is kept under its number, whatever the order in which they end; one that failed is missing."""
+    job = world.planned(1, audit_budget=3)
+    work, (first, second, third) = _waiting(world, job)
+    last = _finish_reference(world, third)
+    jobs.fail(world.session, world.claim(first), "diverged")
+    world.settle(first)
+    assert job.state == "waiting"
+    middle = _finish_reference(world, second)
+    assert job.state is JobState.QUEUED
+    kept = references.of(world.session, work.parent.id, work.retain.digest, most=4)
+    assert [(network.number, network.weights) for network in kept] == [(1, middle), (2, last)]
+
+
+def test_a_reference_on_a_row_that_was_deleted_meanwhile_is_not_kept(world: World) -> None:
+    """Other rows remain by now: the job that waited starts over, and asks for references of those."""
+    job = world.planned(1, audit_budget=2)
+    before, (first, second) = _waiting(world, job)
+    _finish_reference(world, first)
+    world.request(2)
+    _finish_reference(world, second)
+    assert (second.state, second.reason) == (JobState.FAILED, references.OUTDATED)
+    assert job.state is JobState.QUEUED
+    after, asked = _waiting(world, job)
+    assert set(after.forget) == {1, 2}
+    assert [other.parameters["number"] for other in asked] == [0, 1]
+    assert {other.rows_digest for other in asked} == {after.retain.digest} != {before.retain.digest}
+    assert jobs.waits_of(world.session, [job.id]) == {job.id: [other.id for other in asked]}
 
 
 @pytest.mark.parametrize("end", ["failed", "cancelled"])
 def test_a_job_goes_on_without_a_reference_that_cannot_be_had(world: World, end: str) -> None:
     """It is woken however the reference's job ended."""
     job = world.planned(1, audit_budget=1)
-    lease, _ = world.begin(job)
-    other = jobs.queue(world.session, planner.reference_job(world.session, job, actor="job"))
-    jobs.wait_for(world.session, lease, other, {}, "waiting for a reference")
+    _, (other,) = _waiting(world, job)
     if end == "failed":
         jobs.fail(world.session, world.claim(other), "out of memory")
     else:

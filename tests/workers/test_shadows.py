@@ -16,6 +16,7 @@ from sqlalchemy.orm import Session
 
 from app.config import Settings
 from app.datasets import rows as row_sets
+from app.datasets import service as datasets
 from app.db import transaction
 from app.jobs import service as jobs
 from app.jobs.params import TrainingRecipe
@@ -96,9 +97,12 @@ def _delete(session: Session, version_id: uuid.UUID, *rows: int) -> None:
 def test_a_shadow_is_trained_on_half_of_the_rows_that_are_left(
     work: Callable[[JobKind], uuid.UUID], asked: uuid.UUID, config: Settings
 ) -> None:
-    """Drawn anew for each, from those that are not deleted; its blob is noted as derived from them."""
+    """And of the held-out ones. Drawn anew for each; its blob is noted as derived from them."""
     with transaction() as session:
-        rows = registry.rows_of(session, session.get_one(ModelVersion, asked))
+        version = session.get_one(ModelVersion, asked)
+        dataset = datasets.get_version(session, version.dataset_version_id)
+        held_out = row_sets.of_role(session, dataset, "holdout")
+        rows = registry.rows_of(session, version) | held_out
         gone = next(iter(rows))
         _delete(session, asked, gone)
     job_id, _ = work(JobKind.SHADOW), work(JobKind.SHADOW)
@@ -111,6 +115,8 @@ def test_a_shadow_is_trained_on_half_of_the_rows_that_are_left(
     assert first.candidates == second.candidates == left
     assert len(first.rows) == len(second.rows) == round(len(left) / 2)
     assert first.rows != second.rows
+    for shadow in (first, second):
+        assert 0.4 < len(shadow.rows & held_out) / len(held_out) < 0.6
     assert len((first.rows | second.rows | first.correct) - left) == 0
 
 
@@ -149,7 +155,7 @@ def estimated(work: Callable[[JobKind], uuid.UUID], asked: uuid.UUID) -> uuid.UU
 
 
 def test_the_estimate_is_what_counting_says(estimated: uuid.UUID, config: Settings) -> None:
-    """Row by row, from the networks' sets; the figures are those of the scores."""
+    """Of the version's own rows, from the networks' sets; the figures are those of the scores."""
     with transaction() as session:
         version = session.get_one(ModelVersion, estimated)
         rows, pool = registry.rows_of(session, version), _pool(session, estimated)
