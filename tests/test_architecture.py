@@ -60,7 +60,8 @@ _COMPUTATION = {
     "methods": {"data", "monitor", "nets", "training"},
     "opening": {"data", "methods", "monitor", "nets", "spec", "training"},
     "answers": {"audit", "data", "nets", "training"},
-    "auditing": {"answers", "audit", "data", "monitor", "nets", "opening", "spec", "training"},
+    "examination": {"answers", "audit", "data", "methods", "monitor", "nets"},
+    "auditing": {"answers", "audit", "data", "examination", "monitor", "opening", "spec", "training"},
     "pipeline": {"answers", "audit", "data", "methods", "monitor", "nets", "opening", "spec", "training"},
 }
 _AROUND_IT = {

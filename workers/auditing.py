@@ -1,34 +1,28 @@
-"""The audit of an unlearned network: what is asked of which network, and the figures of what they answer."""
+"""The audit of an unlearned network: what a job asks of which network, and the figures."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
-import numpy as np
 import torch
 
 from models_store.blobs import BlobStore
 from models_store.rows import RowSet
 from workers import opening
-from workers.answers import Answers, Rows, all_answers, key_of
-from workers.audit.appearance import appearance
+from workers.answers import Answers, Rows
+from workers.audit import pictures
 from workers.audit.backdoor import backdoor_figures
-from workers.audit.entanglement import entanglement_figures
-from workers.audit.figures import Looks, audit_figures
-from workers.audit.outputs import Networks, SetName, Sets
+from workers.audit.outputs import SetName
 from workers.audit.plots import margin_histograms
-from workers.audit.relearn import MOST_ROWS, relearn
-from workers.audit.relearning import Curve, relearning_figures
 from workers.data.batches import RowSource
 from workers.data.lazy import Loader
 from workers.data.poison import triggered
-from workers.data.sampling import sampled_places
 from workers.data.seeds import derived_seed
+from workers.examination import Examination, Exhibit
 from workers.monitor import Monitor
-from workers.nets.network import Network
 from workers.spec import AuditOutcome, Unlearned, UnlearnSpec
 from workers.training.surroundings import surroundings
 
@@ -40,9 +34,9 @@ def audit(
 
     `known`: what earlier audits on this data set computed of original and references; this one adds to it.
 
-    Figures: those of `workers.audit.figures`, and cost {"seconds": {"unlearning", "audit", "reference"},
+    Figures: those of `Examination.figures`, and cost {"seconds": {"unlearning", "audit", "reference"},
     "passes": {"unlearning"}}, None where it is not known; and the method's course, as `Unlearned` has it.
-    With references also those of `workers.audit.relearning` and `workers.audit.entanglement`, else None.
+    With references also `relearning` and those of `Examination.papers`, with a picture of each.
 
     Raises:
         ValueError: the spec names no unlearned weights.
@@ -51,109 +45,47 @@ def audit(
     if spec.done is None:
         raise ValueError("there is nothing to audit before the method has run")
     started = time.perf_counter()
+    drawn: dict[str, str] = {}
     with surroundings(spec.environment) as device:
-        room = _Room.of(spec, store, device, monitor)
-        measured = room.measured(spec.done, known or Answers())
+        room = _examination(spec, spec.done, store, device, monitor)
+        measured = room.measured(known or Answers())
         figures = room.figures(measured)
-        if measured.references:
-            figures |= room.deep_figures(spec.done, measured)
-    histograms = margin_histograms(measured, seed=room.seed, class_distance=spec.class_distance)
+        if room.references:
+            figures |= {"relearning": room.relearning(), **room.papers(measured)}
+            drawn = dict(_pictures(figures))
+    drawn["margins.svg"] = margin_histograms(measured, seed=room.seed, class_distance=spec.class_distance)
     figures["cost"] = _cost(spec, spec.done, audit_seconds=time.perf_counter() - started)
     figures["course"] = dict(spec.done.course)
     if spec.data.poison is not None:
         figures["backdoor"] = backdoor_figures(measured.named, spec.data.poison.parameters.target)
-    return AuditOutcome(figures=figures, blobs={"margins.svg": store.put(histograms.encode())})
+    return AuditOutcome(
+        figures=figures, blobs={name: store.put(picture.encode()) for name, picture in drawn.items()}
+    )
 
 
-@dataclass(frozen=True)
-class _Room:
-    """All that an audit works with."""
+def _examination(
+    spec: UnlearnSpec, done: Unlearned, store: BlobStore, device: torch.device, monitor: Monitor
+) -> Examination:
+    def exhibit(weights: str) -> Exhibit:
+        version = replace(spec.original, weights=weights)
+        return Exhibit(weights, lambda: opening.stored_network(version, spec.data, store).to(device))
 
-    spec: UnlearnSpec
-    store: BlobStore
-    device: torch.device
-    monitor: Monitor
-    rows: Rows
-    digests: tuple[str, ...]
-
-    @classmethod
-    def of(cls, spec: UnlearnSpec, store: BlobStore, device: torch.device, monitor: Monitor) -> _Room:
-        sets = _audited_sets(spec)
-        load_rows = opening.loader(spec, store, device, monitor)
-        rows = _loaded(spec, sets, load_rows)
-        return cls(spec, store, device, monitor, rows, tuple(each.digest for each in sets.values()))
-
-    @property
-    def seed(self) -> int:
-        return derived_seed(self.spec.seed, "audit")
-
-    def measured(self, done: Unlearned, known: Answers) -> Networks:
-        """What every network answers. The unlearned one is measured for this audit alone."""
-        others = (self.spec.original.weights, *_references(self.spec))
-        weights = (done.weights, *others)
-        found: list[Sets] = []
-        for number, each in enumerate(weights):
-            self.monitor.check_cancelled()
-            self.monitor.progress("audit", number, len(weights))
-            found.append(self._answers(each, known))
-        unlearned, original, *references = found
-        if done.weights not in others:
-            known.forget(self._key(done.weights))
-        self.monitor.progress("audit", len(weights), len(weights))
-        return Networks(original, unlearned, tuple(references))
-
-    def _answers(self, weights: str, known: Answers) -> Sets:
-        # The same noise for every audit on these rows, so that what is known of a network can be used again.
-        noise = derived_seed(0, "noise", *self.digests)
-        return known.of(self._key(weights), lambda: all_answers(self.network(weights), self.rows, seed=noise))
-
-    def _key(self, weights: str) -> str:
-        return key_of(weights, *self.digests, str(self.spec.data.poison and self.spec.data.poison.parameters))
-
-    def network(self, weights: str) -> Network:
-        version = replace(self.spec.original, weights=weights)
-        return opening.stored_network(version, self.spec.data, self.store).to(self.device)
-
-    def figures(self, measured: Networks) -> dict[str, Any]:
-        return audit_figures(
-            measured,
-            holdout_match=self.spec.holdout_match,
-            seed=self.seed,
-            class_distance=self.spec.class_distance,
-            looks=Looks(appearance(self.rows["forget"]), appearance(self.rows["holdout"])),
-        )
-
-    def deep_figures(self, done: Unlearned, measured: Networks) -> dict[str, Any]:
-        """What takes training, or long: only where there are references to read it by."""
-        return {
-            "relearning": self._relearning(done) if len(self.rows["forget"]) else None,
-            "entanglement": {name: self._entanglement(sets) for name, sets in measured.named.items()},
-        }
-
-    def _relearning(self, done: Unlearned) -> dict[str, Any]:
-        places = sampled_places(len(self.rows["forget"]), MOST_ROWS, derived_seed(self.seed, "relearned"))
-        forget = self.rows["forget"].take(torch.from_numpy(places).to(self.rows["forget"].index_device))
-        return relearning_figures(
-            original=self._curve(self.spec.original.weights, forget),
-            unlearned=self._curve(done.weights, forget),
-            references=[self._curve(weights, forget) for weights in _references(self.spec)],
-        )
-
-    def _curve(self, weights: str, forget: RowSource) -> Curve:
-        return relearn(
-            self.network(weights),
-            forget,
-            learning_rate=self.spec.recipe.learning_rate,
-            seed=derived_seed(self.seed, "relearn"),
-            monitor=self.monitor,
-        )
-
-    def _entanglement(self, sets: Sets) -> dict[str, Any] | None:
-        retain, forget = sets["retain"].features, sets["forget"].features
-        if retain is None or forget is None:
-            return None
-        rng = np.random.default_rng(derived_seed(self.seed, "entanglement"))
-        return entanglement_figures(retain, forget, rng=rng)
+    sets = _audited_sets(spec)
+    return Examination(
+        original=exhibit(spec.original.weights),
+        unlearned=exhibit(done.weights),
+        references=tuple(exhibit(weights) for weights in _references(spec)),
+        rows=_loaded(spec, sets, opening.loader(spec, store, device, monitor)),
+        about_rows=(
+            *(rows.digest for rows in sets.values()),
+            str(spec.data.poison and spec.data.poison.parameters),
+        ),
+        holdout_match=spec.holdout_match,
+        class_distance=spec.class_distance,
+        learning_rate=spec.recipe.learning_rate,
+        seed=derived_seed(spec.seed, "audit"),
+        monitor=monitor,
+    )
 
 
 def _references(spec: UnlearnSpec) -> tuple[str, ...]:
@@ -174,6 +106,15 @@ def _loaded(spec: UnlearnSpec, sets: Mapping[SetName, RowSet], load_rows: Loader
     if spec.data.poison is not None:
         rows["triggered"] = triggered(rows["test"], spec.data.poison.parameters)
     return rows
+
+
+def _pictures(figures: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Of what the papers show: how the networks compare, and the ground and features of the unlearned one."""
+    yield "entanglement.svg", pictures.entanglement_picture(figures["entanglement"])
+    yield "sharpness.svg", pictures.sharpness_picture(figures["sharpness"])
+    for name in figures["landscape"]:
+        yield f"landscape-{name}.svg", pictures.landscape_picture(figures["landscape"][name])
+        yield f"features-{name}.svg", pictures.feature_map_picture(figures["feature_map"][name])
 
 
 def _cost(spec: UnlearnSpec, done: Unlearned, *, audit_seconds: float) -> dict[str, Any]:

@@ -15,8 +15,10 @@ from app.jobs.params import BuiltIn, RoleShares, SharpMinMax, TrainingRecipe
 from models_store.blobs import BlobStore
 from models_store.checkpoints import pack, unpack
 from models_store.rows import RowSet
-from workers import auditing, opening, pipeline
-from workers.answers import Answers
+from workers import auditing, examination, opening, pipeline
+from workers.answers import Answers, all_answers
+from workers.answers import Rows as AuditedRows
+from workers.audit.outputs import Outputs, SetName
 from workers.data.batches import Rows
 from workers.data.loading import content_hashes, load
 from workers.data.reader import DataChanged, DataMissing
@@ -409,17 +411,16 @@ def test_audits_share_what_they_have_in_common(
     spec = replace(unlearning, done=done)
     known = Answers()
     first = auditing.audit(spec, store, Silent(), known=known)
-    opened: list[str] = []
-    opener = opening.stored_network
+    asked: list[Network] = []
 
-    def counted(version: Version, data: DataSpec, blobs: BlobStore) -> Network:
-        opened.append(version.weights)
-        return opener(version, data, blobs)
+    def counted(network: Network, rows: AuditedRows, *, seed: int) -> dict[SetName, Outputs]:
+        asked.append(network)
+        return all_answers(network, rows, seed=seed)
 
-    monkeypatch.setattr(opening, "stored_network", counted)
+    monkeypatch.setattr(examination, "all_answers", counted)
     second = auditing.audit(spec, store, Silent(), known=known)
     assert {**first.figures, "cost": 0} == {**second.figures, "cost": 0}
-    assert opened == [done.weights]  # the unlearned network is every audit's own
+    assert len(asked) == 1  # the unlearned network is every audit's own
 
 
 def test_nothing_is_audited_before_it_is_unlearned(unlearning: UnlearnSpec, store: BlobStore) -> None:

@@ -70,6 +70,12 @@ class Referenced:
         return centred
 
 
+def centred_scores(network: Sets, references: Sequence[Sets]) -> Scores | None:
+    """phi minus the references' mean, of F and of H; None as `Referenced.of`."""
+    forget, holdout = (Referenced.of(network, references, name) for name in ("forget", "holdout"))
+    return Scores(forget.centred, holdout.centred) if forget and holdout else None
+
+
 def calibrated_figures(
     network: Sets, *, original: Sets, references: Sequence[Sets], rng: np.random.Generator
 ) -> dict[str, Any] | None:

@@ -4,6 +4,7 @@ Layout, besides what each function's own module says; without a reference every 
 
     {"references": {"n": K, "accuracy": [{"retain" | "forget" | "test": rate}]},
      "calibrated": {"original" | "unlearned": None | {...}},              `calibration`
+     "calibrated_difference": None | DIFFERENCE,                           unlearned - original, DeLong
      "calibrated_noisy": {"original" | "unlearned": None | {...}},        the same on noisy images of F and H
      "rmia": {"original" | "unlearned": None | {...}},                    `rmia`
      "divergence": {"original" | "unlearned":                             `divergence`
@@ -19,10 +20,11 @@ from typing import Any, Final
 
 import numpy as np
 
-from workers.audit.calibration import calibrated_figures
+from workers.audit.calibration import calibrated_figures, centred_scores
 from workers.audit.divergence import divergence_figures
 from workers.audit.outputs import Networks, SetName, Sets, variant
 from workers.audit.rmia import rmia_figures
+from workers.audit.statistics import paired_delong
 from workers.audit.tug_of_war import (
     Accuracies,
     average_gap,
@@ -49,6 +51,7 @@ def deep_figures(networks: Networks, *, seed: int) -> dict[str, Any]:
             name: calibrated_figures(sets, original=original, references=references, rng=rng(_CALIBRATED))
             for name, sets in measured.items()
         },
+        "calibrated_difference": _difference(networks),
         "calibrated_noisy": {
             name: _noisy(sets, original, references, rng(_NOISY)) for name, sets in measured.items()
         },
@@ -84,6 +87,14 @@ def over_all(rated: Mapping[str, Accuracies | None], further: Sequence[Accuracie
             for name, score in _SCORES.items()
         },
     }
+
+
+def _difference(networks: Networks) -> dict[str, float] | None:
+    """How much less, or more, the centred attack finds in the unlearned network than in the original."""
+    after, before = (
+        centred_scores(sets, networks.references) for sets in (networks.unlearned, networks.original)
+    )
+    return paired_delong(after, before).figures if after and before else None
 
 
 def _noisy(

@@ -5,6 +5,7 @@ Layout, besides what each function's own module says:
     {"accuracy_by_class": {NETWORK: {"retain" | "forget" | "test": [...]}},  `by_class`
      "customary": {NETWORK: None | {...}},                                `customary`
      "retained": None | {...}, "blind": None | {...},                     `controls`
+     "probe": {NETWORK: None | {...}, "excess": None | {...}},             `probing`
      "noisy": {NETWORK: None | AUC},                                      the attack on F and H with noise
      "rounded": {"int8" | "int4": None | {                                weights rounded to so many bits
          NETWORK: {"forget" | "holdout": {"correct", "n", "rate", "low", "high"}},
@@ -28,6 +29,7 @@ from workers.audit.controls import blind_figures, retained_figures
 from workers.audit.customary import customary_figures, draw_halves
 from workers.audit.membership import margin_scores
 from workers.audit.outputs import BoolArray, FloatArray, IntArray, Networks, SetName, Sets, Variant, variant
+from workers.audit.probing import probe_figures
 from workers.audit.statistics import excess_of_gaps, rate
 
 _BY_CLASS: Final[tuple[SetName, ...]] = ("retain", "forget", "test")
@@ -63,6 +65,7 @@ def fast_figures(networks: Networks, *, looks: Looks | None, seed: int) -> dict[
         "customary": {name: customary_figures(sets, halves, seed=seed) for name, sets in named.items()},
         "retained": retained_figures(before, networks.unlearned, rng=rng(_RETAINED)),
         "blind": looks and blind_figures(looks.forget, looks.holdout, rng=rng(_BLIND)),
+        "probe": probe_figures(networks, seed=seed),
         "noisy": {name: _noisy(sets) for name, sets in named.items()},
         "rounded": {name: rounded_figures(networks, name) for name in _ROUNDED},
     }

@@ -65,9 +65,21 @@ def test_the_spread_has_its_own_usual_range(networks: Networks) -> None:
     assert found["aucs"][0] == pytest.approx(auc(Scores(distance[0], distance[1])), abs=1e-12)
 
 
+def test_the_improvement_is_paired(networks: Networks) -> None:
+    """The unlearned network's centred area less the original's; nothing of a network left as it was."""
+    found = deep_figures(networks, seed=3)
+    areas = [found["calibrated"][name]["centred"]["auc"] for name in ("unlearned", "original")]
+    assert found["calibrated_difference"]["difference"] == pytest.approx(areas[0] - areas[1], abs=1e-12)
+    assert found["calibrated_difference"]["high"] < 0
+    untouched = deep_figures(replace(networks, unlearned=networks.original), seed=3)
+    assert untouched["calibrated_difference"]["difference"] == 0
+    assert untouched["calibrated_difference"]["high"] >= 0
+
+
 def test_without_references(networks: Networks) -> None:
     """Nothing to compare with, nothing made up."""
     figures = deep_figures(Networks(networks.original, networks.unlearned), seed=3)
+    assert figures.pop("calibrated_difference") is None
     flat = [value for part in figures.values() for value in part.values()]
     assert all(value in (None, {"forget": None, "holdout": None}) for value in flat)
 
