@@ -104,6 +104,22 @@ def test_a_job_is_woken_by_the_last_of_its_references(world: World) -> None:
     assert [(network.number, network.weights) for network in kept] == [(1, middle), (2, last)]
 
 
+def test_the_next_rung_is_judged_by_the_same_references(world: World) -> None:
+    """They are of the same rows, so nothing is trained for it."""
+    ladder = [{"method": "neggrad"}, {"method": "finetune"}, {"method": "retrain"}]
+    job = world.planned(1, audit_budget=2, ladder=ladder, prefer_exact=False)
+    _, asked = _waiting(world, job)
+    weights = [_finish_reference(world, other) for other in asked]
+    world.compute(job, reference=weights[0], found=True)
+    world.settle(job)
+    following = world.next_job()
+    _, work = world.begin(following)
+    assert following.rung == 1
+    assert planner.ask_for_networks(world.session, following, work=work, actor="job") == []
+    kept = references.of(world.session, work.parent.id, work.retain.digest, most=2)
+    assert [network.weights for network in kept] == weights
+
+
 def test_a_reference_on_a_row_that_was_deleted_meanwhile_is_not_kept(world: World) -> None:
     """Other rows remain by now: the job that waited starts over, and asks for references of those."""
     job = world.planned(1, audit_budget=2)

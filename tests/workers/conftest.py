@@ -9,14 +9,16 @@ from collections.abc import Callable, Iterator
 import numpy as np
 import pytest
 import torch
+from sqlalchemy import select
 
 from app.config import Settings
 from app.db import transaction
 from app.jobs.params import SklearnDigits, TrainingRecipe
+from app.jobs.service import Lease
 from app.registry import service as registry
 from app.registry.schemas import Training
 from app.reports import publisher
-from app.tables import JobKind, ModelVersion
+from app.tables import Job, JobKind, JobState, ModelVersion
 from models_store.rows import RowSet
 from tests.fixtures.world import World
 from workers import run
@@ -69,15 +71,26 @@ def digits() -> Rows:
     return Rows.of(*load(DigitsReader("", SklearnDigits()), RowSet.of(range(160)), (8, 8, 1)))
 
 
+def take(kind: JobKind) -> Lease:
+    """A worker's claim on the oldest queued job of this kind."""
+    with transaction() as session:
+        query = select(Job).filter_by(kind=kind, state=JobState.QUEUED).order_by(Job.ordinal).limit(1)
+        return World(session).claim(session.scalars(query).one())
+
+
 @pytest.fixture
-def work(live_database: str, configure: Callable[..., Settings]) -> Callable[[JobKind], uuid.UUID]:
-    """A function that does what a worker and the publisher do with the queued job of a kind."""
-    config = configure(worker_threads=1, device="cpu")
+def one_thread(live_database: str, configure: Callable[..., Settings]) -> Settings:
+    """Settings of a worker with one thread, on a database of the test's own."""
+    return configure(worker_threads=1, device="cpu")
+
+
+@pytest.fixture
+def work(one_thread: Settings) -> Callable[[JobKind], uuid.UUID]:
+    """A function that does what a worker and the publisher do with the oldest queued job of a kind."""
 
     def compute(kind: JobKind) -> uuid.UUID:
-        with transaction() as session:
-            lease = World(session).claim(World(session).next_job(kind))
-        assert run.execute(lease, config, threading.Event()) == 0
+        lease = take(kind)
+        assert run.execute(lease, one_thread, threading.Event()) == 0
         with transaction() as session:
             publisher.settle(session, lease.job_id)
         return lease.job_id

@@ -26,45 +26,18 @@ from app.registry import comparisons, memorisation, shadows
 from app.registry import service as registry
 from app.registry.schemas import NewComparison, NewShadows, TierRows, Training
 from app.registry.shadows import Shadow
-from app.reports import publisher
 from app.tables import Artefact, Job, JobKind, JobState, ModelVersion, Sample, ShadowNetwork
 from models_store.blobs import BlobStore
 from models_store.rows import RowSet
 from models_store.vectors import read_vectors
 from tests.fixtures.world import World
+from tests.workers.conftest import take
 from workers import run
 from workers import shadows as computing
 from workers.audit.memorisation import Memorisation
 from workers.training import confidence
 
 NETWORKS = 4
-
-
-@pytest.fixture
-def config(live_database: str, configure: Callable[..., Settings]) -> Settings:
-    """Settings of a worker with one thread, on a database of the test's own."""
-    return configure(worker_threads=1, device="cpu")
-
-
-def _take(kind: JobKind) -> Lease:
-    """A worker's claim on the oldest queued job of this kind."""
-    with transaction() as session:
-        query = select(Job).filter_by(kind=kind, state=JobState.QUEUED).order_by(Job.ordinal).limit(1)
-        return World(session).claim(session.scalars(query).one())
-
-
-@pytest.fixture
-def work(config: Settings) -> Callable[[JobKind], uuid.UUID]:
-    """A function that does what a worker and the publisher do with the oldest queued job of a kind."""
-
-    def compute(kind: JobKind) -> uuid.UUID:
-        lease = _take(kind)
-        assert run.execute(lease, config, threading.Event()) == 0
-        with transaction() as session:
-            publisher.settle(session, lease.job_id)
-        return lease.job_id
-
-    return compute
 
 
 @pytest.fixture
@@ -95,7 +68,7 @@ def _delete(session: Session, version_id: uuid.UUID, *rows: int) -> None:
 
 
 def test_a_shadow_is_trained_on_half_of_the_rows_that_are_left(
-    work: Callable[[JobKind], uuid.UUID], asked: uuid.UUID, config: Settings
+    work: Callable[[JobKind], uuid.UUID], asked: uuid.UUID, one_thread: Settings
 ) -> None:
     """And of the held-out ones. Drawn anew for each; its blob is noted as derived from them."""
     with transaction() as session:
@@ -111,7 +84,7 @@ def test_a_shadow_is_trained_on_half_of_the_rows_that_are_left(
         first, second = _pool(session, asked)
         (noted,) = session.query(Artefact).filter_by(job_id=job_id)
         assert (noted.digest, noted.rows_digest) == (first.kept.weights, first.rows.digest)
-        assert BlobStore(config.store).has(first.kept.weights)
+        assert BlobStore(one_thread.store).has(first.kept.weights)
     assert first.candidates == second.candidates == left
     assert len(first.rows) == len(second.rows) == round(len(left) / 2)
     assert first.rows != second.rows
@@ -121,7 +94,10 @@ def test_a_shadow_is_trained_on_half_of_the_rows_that_are_left(
 
 
 def test_a_worker_that_dies_leaves_the_same_network_to_be_trained(
-    work: Callable[[JobKind], uuid.UUID], asked: uuid.UUID, config: Settings, monkeypatch: pytest.MonkeyPatch
+    work: Callable[[JobKind], uuid.UUID],
+    asked: uuid.UUID,
+    one_thread: Settings,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Draw, order and start follow from the job alone: whoever trains it hands in the same."""
     handed_in: list[dict[str, Any]] = []
@@ -130,11 +106,11 @@ def test_a_worker_that_dies_leaves_the_same_network_to_be_trained(
         handed_in.append(outcome)
         raise KeyboardInterrupt
 
-    lease = _take(JobKind.SHADOW)
+    lease = take(JobKind.SHADOW)
     with monkeypatch.context() as patch:
         patch.setattr(jobs, "finish_computing", dies)
         with pytest.raises(KeyboardInterrupt):
-            run.execute(lease, config, threading.Event())
+            run.execute(lease, one_thread, threading.Event())
     with transaction() as session:
         jobs.give_back(session, lease, "its worker was lost")
     assert work(JobKind.SHADOW) == lease.job_id
@@ -154,14 +130,14 @@ def estimated(work: Callable[[JobKind], uuid.UUID], asked: uuid.UUID) -> uuid.UU
     return asked
 
 
-def test_the_estimate_is_what_counting_says(estimated: uuid.UUID, config: Settings) -> None:
+def test_the_estimate_is_what_counting_says(estimated: uuid.UUID, one_thread: Settings) -> None:
     """Of the version's own rows, from the networks' sets; the figures are those of the scores."""
     with transaction() as session:
         version = session.get_one(ModelVersion, estimated)
         rows, pool = registry.rows_of(session, version), _pool(session, estimated)
         found = version.figures["memorisation"]["estimate"]
         proxy = version.figures["memorisation"]["proxy"]
-    vectors = read_vectors(BlobStore(config.store).get(found["scores"]))
+    vectors = read_vectors(BlobStore(one_thread.store).get(found["scores"]))
     assert vectors.facts == {"rows": rows.digest}
     expected = [_counted(row, pool) for row in rows]
     for (score, error), kept, kept_error in zip(
@@ -173,7 +149,7 @@ def test_the_estimate_is_what_counting_says(estimated: uuid.UUID, config: Settin
     assert (found["networks"], found["share"], found["rows"]) == (NETWORKS, 0.5, len(known))
     assert found["quantiles"]["0.95"] == pytest.approx(np.quantile(known, 0.95))
     assert found["shares_above"]["0.25"] == pytest.approx(np.mean(known > 0.25))
-    confidences = confidence.scores(BlobStore(config.store).get(proxy), rows)
+    confidences = confidence.scores(BlobStore(one_thread.store).get(proxy), rows)
     paired = [(score, own) for (score, _), own in zip(expected, confidences, strict=True) if not isnan(score)]
     assert found["spearman_with_proxy"] == pytest.approx(spearmanr(paired).statistic)
 
