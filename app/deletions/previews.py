@@ -56,30 +56,30 @@ def preview(session: Session, new: NewRequest, *, probing: str | None = None) ->
     return Preview(
         items=ItemCounts(total=matches.count, matched=matches.count - unmatched, no_match=unmatched),
         unmatched=places,
-        models=_models(session, rows, probing),
+        models=_models(session, rows, new.audit_budget, probing),
         twins=[twins for version_id in rows if (twins := _twins(session, version_id)) is not None],
     )
 
 
-def _models(session: Session, rows: Mapping[uuid.UUID, RowSet], probing: str | None) -> list[ModelPreview]:
+def _models(
+    session: Session, rows: Mapping[uuid.UUID, RowSet], budget: int, probing: str | None
+) -> list[ModelPreview]:
     """The models in use that were trained on some of the rows, by data set version."""
     concerned: dict[uuid.UUID, list[ModelVersion]] = {}
     for version in registry.aliased_versions(session, list(rows)):
         if len(registry.rows_of(session, version) & rows[version.dataset_version_id]):
             concerned.setdefault(version.model_id, []).append(version)
-    return [
-        _model(session, session.get_one(Model, model_id), versions, rows, probing)
-        for model_id, versions in concerned.items()
-    ]
+    return [_model(session, versions, rows, budget, probing) for versions in concerned.values()]
 
 
 def _model(
     session: Session,
-    model: Model,
     versions: list[ModelVersion],
     rows: Mapping[uuid.UUID, RowSet],
+    budget: int,
     probing: str | None,
 ) -> ModelPreview:
+    model = session.get_one(Model, versions[0].model_id)
     policy = POLICY.validate_python(policies.in_force(session, model.id).body)
     held = {version.id: registry.rows_of(session, version) for version in versions}
     hit = {version.id: held[version.id] & rows[version.dataset_version_id] for version in versions}
@@ -91,6 +91,7 @@ def _model(
         rows=len(held[largest]),
         ladder=[_rung(session, model.id, rung.method) for rung in policy.ladder],
         due_days=policy.due_days,
+        audit_budget=max(policy.audit_budget, budget) if any(v.recipe is not None for v in versions) else 0,
         probe=_probe(session, session.get_one(ModelVersion, largest), hit[largest], probing),
     )
 

@@ -106,6 +106,7 @@ class ModelPreview(BaseModel):
     rows: int = Field(description="Of how many rows, in the version in use with most of them.")
     ladder: list[RungPreview]
     due_days: int
+    audit_budget: int = Field(description="What its audit may spend at most, in trainings of the model.")
     probe: ProbeView | None = Field(
         description="What the newest probe of just these rows found; ask for one by `probe=true`."
     )

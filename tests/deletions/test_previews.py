@@ -64,6 +64,17 @@ def test_the_cost_is_that_of_earlier_jobs(world: World) -> None:
     ]
 
 
+@pytest.mark.parametrize(("policy", "asked", "expected"), [(0, 0, 0), (3, 0, 3), (3, 8, 8)])
+def test_the_audits_budget_is_the_larger_one(world: World, policy: int, asked: int, expected: int) -> None:
+    """The policy's or the request's; nothing is spent where nothing can be retrained."""
+    world.dataset()
+    version = world.trained("net", audit_budget=policy)
+    new = _request(1).model_copy(update={"audit_budget": asked})
+    assert [model.audit_budget for model in preview(world.session, new).models] == [expected]
+    version.recipe = None
+    assert [model.audit_budget for model in preview(world.session, new).models] == [0]
+
+
 def test_twins_that_would_stay_are_shown(world: World) -> None:
     """Rows with the same bytes, unless they are named too or were deleted before."""
     rows = invented_rows("faces")
