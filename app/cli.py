@@ -214,6 +214,18 @@ def compare(
         typer.echo(comparisons.table(found))
 
 
+@app.command(
+    add_help_option=False,
+    context_settings={"allow_extra_args": True, "ignore_unknown_options": True},
+)
+def drill(context: typer.Context) -> None:
+    """Try the audit on networks of which it is known whether they have forgotten."""
+    # The workers' code is another program, which replaces this process and reads the options.
+    os.execv(  # noqa: S606 - no shell is wanted
+        sys.executable, [sys.executable, "-P", "-m", "workers.drill", *context.args]
+    )
+
+
 @app.command()
 def gc(
     delete: Annotated[
