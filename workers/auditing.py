@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -23,6 +23,7 @@ from workers.data.poison import triggered
 from workers.data.seeds import derived_seed
 from workers.examination import Examination, Exhibit
 from workers.monitor import Monitor
+from workers.shadowing import Bench
 from workers.spec import AuditOutcome, Unlearned, UnlearnSpec
 from workers.training.surroundings import surroundings
 
@@ -36,7 +37,9 @@ def audit(
 
     Figures: those of `Examination.figures`, and cost {"seconds": {"unlearning", "audit", "reference"},
     "passes": {"unlearning"}}, None where it is not known; and the method's course, as `Unlearned` has it.
-    With references also `relearning` and those of `Examination.papers`, with a picture of each.
+    With references also `relearning` and those of `Examination.papers`, with a picture of each, and
+    "tables": {name of a picture: {"header": [...], "rows": [[...]]}}, which say the same in numbers. With
+    shadows also `shadow_attack`.
 
     Raises:
         ValueError: the spec names no unlearned weights.
@@ -45,14 +48,19 @@ def audit(
     if spec.done is None:
         raise ValueError("there is nothing to audit before the method has run")
     started = time.perf_counter()
-    drawn: dict[str, str] = {}
+    shown: dict[str, _Shown] = {}
     with surroundings(spec.environment) as device:
         room = _examination(spec, spec.done, store, device, monitor)
-        measured = room.measured(known or Answers())
+        known = Answers() if known is None else known
+        measured = room.measured(known)
         figures = room.figures(measured)
         if room.references:
             figures |= {"relearning": room.relearning(), **room.papers(measured)}
-            drawn = dict(_pictures(figures))
+            shown = dict(_shown(figures))
+            figures["tables"] = {name: each.table._asdict() for name, each in shown.items()}
+        if spec.shadows:
+            figures["shadow_attack"] = Bench.of(spec, store, device, monitor).figures(known)
+    drawn = {name: each.picture for name, each in shown.items()}
     drawn["margins.svg"] = margin_histograms(measured, seed=room.seed, class_distance=spec.class_distance)
     figures["cost"] = _cost(spec, spec.done, audit_seconds=time.perf_counter() - started)
     figures["course"] = dict(spec.done.course)
@@ -108,13 +116,31 @@ def _loaded(spec: UnlearnSpec, sets: Mapping[SetName, RowSet], load_rows: Loader
     return rows
 
 
-def _pictures(figures: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """Of what the papers show: how the networks compare, and the ground and features of the unlearned one."""
-    yield "entanglement.svg", pictures.entanglement_picture(figures["entanglement"])
-    yield "sharpness.svg", pictures.sharpness_picture(figures["sharpness"])
-    for name in figures["landscape"]:
-        yield f"landscape-{name}.svg", pictures.landscape_picture(figures["landscape"][name])
-        yield f"features-{name}.svg", pictures.feature_map_picture(figures["feature_map"][name])
+class _Shown(NamedTuple):
+    """A picture, and what it shows in at most some twenty rows of numbers."""
+
+    picture: str
+    table: pictures.Table
+
+
+def _shown(figures: Mapping[str, Any]) -> Iterator[tuple[str, _Shown]]:
+    """Of what the papers show, by the picture's name: how the networks compare, then each one by itself."""
+    tangle, sharp = figures["entanglement"], figures["sharpness"]
+    yield (
+        "entanglement.svg",
+        _Shown(pictures.entanglement_picture(tangle), pictures.entanglement_table(tangle)),
+    )
+    yield "sharpness.svg", _Shown(pictures.sharpness_picture(sharp), pictures.sharpness_table(sharp))
+    for name, ground in figures["landscape"].items():
+        features = figures["feature_map"][name]
+        yield (
+            f"landscape-{name}.svg",
+            _Shown(pictures.landscape_picture(ground), pictures.landscape_table(ground)),
+        )
+        yield (
+            f"features-{name}.svg",
+            _Shown(pictures.feature_map_picture(features), pictures.feature_map_table(features)),
+        )
 
 
 def _cost(spec: UnlearnSpec, done: Unlearned, *, audit_seconds: float) -> dict[str, Any]:

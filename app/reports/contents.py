@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from app.jobs.policies import Policy, reported_policy
 from app.reports.attestation import canonical_json
-from app.reports.questions import has_reference
+from app.reports.questions import figure, has_reference
 from app.reports.verdict import Decision, Judgement, judge
 
 REPORT_VERSION: Final = 1
@@ -19,18 +19,27 @@ _LIMITS: Final = (
         "stronger attack might find one where these did not."
     ),
     (
-        "The attacks see only what the network answers. Traces in its inner layers, or such that appear "
-        "after further training or compression, were not looked for."
-    ),
-    (
         "Only this version of this model was audited: not its earlier versions, copies, backups, caches or "
         "exports, not models derived from it, and not the stored data themselves."
     ),
     "Only the rows named in the requests were removed. Other rows may describe the same people.",
 )
+_ELSEWHERE: Final = (
+    (("probe", "unlearned"), "in the network's inner layers, beyond a new last layer on top of them"),
+    (("rounded", "int8"), "in weights stored otherwise, beyond 8 and 4 bits"),
+    (("relearning",), "after further training, beyond a few steps on the deleted rows"),
+)
+_NOWHERE_ELSE: Final = (
+    "The attacks see only what the network answers. Traces in its inner layers, or such that appear after "
+    "further training or compression, were not looked for."
+)
 _ONE_REFERENCE: Final = (
     "The retrained network is one of many that training without these rows could have given; another random "
     "seed would differ a little."
+)
+_SEVERAL_REFERENCES: Final = (
+    "The {} retrained networks are some of many that training without these rows could have given; other "
+    "random seeds would differ a little."
 )
 _NO_REFERENCE: Final = "No network was retrained without these rows, so there was nothing to compare with."
 
@@ -96,7 +105,6 @@ def report_body(  # noqa: PLR0913 - one argument for each part of the report
     Raises:
         ValueError: a figure is NaN or infinite.
     """
-    about_reference = _ONE_REFERENCE if has_reference(figures) else _NO_REFERENCE
     body = {
         "report_version": REPORT_VERSION,
         "job": asdict(job),
@@ -108,10 +116,31 @@ def report_body(  # noqa: PLR0913 - one argument for each part of the report
         "judgement": asdict(judgement),
         "publication": {**asdict(decision), "publish": decision.publish},
         "environment": environment,
-        "not_covered": [*_LIMITS, about_reference, *not_covered],
+        "not_covered": [*limits_of(figures), *not_covered],
     }
     plain: dict[str, Any] = json.loads(canonical_json(body))
     return plain
+
+
+def limits_of(figures: Mapping[str, Any]) -> list[str]:
+    """What an audit with these figures says nothing about."""
+    return [*_LIMITS, _elsewhere(figures), _about_references(figures)]
+
+
+def _elsewhere(figures: Mapping[str, Any]) -> str:
+    """Where else traces may be, in view of where the audit looked."""
+    tried = {text: figure(figures, *path) is not None for path, text in _ELSEWHERE}
+    if not any(tried.values()):
+        return _NOWHERE_ELSE
+    places = [text if known else text.split(",")[0] for text, known in tried.items()]
+    return f"Traces were not looked for {'; '.join(places)}."
+
+
+def _about_references(figures: Mapping[str, Any]) -> str:
+    if not has_reference(figures):
+        return _NO_REFERENCE
+    known = figure(figures, "references", "n") or 1
+    return _ONE_REFERENCE if known == 1 else _SEVERAL_REFERENCES.format(known)
 
 
 def judged_again(report: Mapping[str, Any]) -> Judgement:

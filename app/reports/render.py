@@ -10,7 +10,8 @@ Layout of a report (app/reports/contents.py puts it together):
      "requests": how many the job served,
      "policy": {as app.jobs.policies.Policy},
      "figures": {as workers/audit/figures.py, and
-                 "cost": {"seconds": {"unlearning", "audit", "reference"}, "passes": {}}},
+                 "cost": {"seconds": {"unlearning", "audit", "reference"}, "passes": {}},
+                 "tables": {name of a picture: {"header": [], "rows": [[]]}}},
      "judgement": {"verdict", "reasons": [], "checks": [{}], "decides_at", "sentence"},
      "publication": {"publish", "action", "network", "rule", "reason"},
      "environment": {},
@@ -21,22 +22,23 @@ Seconds may be None or missing; parameters, architecture, passes and environment
 
 from __future__ import annotations
 
-import base64
 import textwrap
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Final
 
 from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 
 from app.jobs.params import METHODS
+from app.reports.beside import short_lines
+from app.reports.lines import ABSENT, NETWORKS, bar, in_words, main_lines, measured_networks
+from app.reports.pictures import margins, papers
 from app.reports.questions import figure
-from app.reports.wording import MEASURES, RIVALS, capitalised, count, signed
+from app.reports.sections import sections
+from app.reports.wording import MEASURES, capitalised, count, rival, signed
 
 _COLUMNS: Final = 100
 _EXACT: Final = frozenset(name for name, info in METHODS.items() if info.exact)
-_NETWORKS: Final = {"original": "Before", "unlearned": "After", "reference": "Retrained"}
 _VERDICTS: Final = {
     "pass": "Passed",
     "fail": "Failed",
@@ -48,6 +50,8 @@ _ACTIONS: Final = {
     "reject": "Not published",
     "await_approval": "Waiting for approval",
 }
+_BRACKETS: Final = "In brackets: 95% intervals."
+_RANGES: Final = " A range is where further retrained networks would lie."
 _ATTACK: Final = (
     "The attack looks at how sure the network is of each deleted row, and at how sure it is of comparable "
     "rows that it was never trained on. Its AUC is the chance that it puts a random deleted row above a "
@@ -55,47 +59,30 @@ _ATTACK: Final = (
 )
 
 
-@dataclass(frozen=True)
-class _Cell:
-    """One figure with its 95% interval, all shares, and its text."""
-
-    value: float
-    low: float
-    high: float
-    text: str
-    interval: str
-    rows: int
-
-
-@dataclass(frozen=True)
-class _Line:
-    """One measure under each network; None where it was not measured."""
-
-    label: str
-    explanation: str
-    guessing: float | None  # where to mark the bar
-    cells: tuple[_Cell | None, ...]
-
-
-def render_html(report: Mapping[str, Any], *, margins_svg: str | None = None) -> str:
+def render_html(report: Mapping[str, Any], *, pictures: Mapping[str, str] | None = None) -> str:
     """The report as one page that loads nothing from anywhere.
 
     Args:
-        margins_svg: the audit's picture; embedded as an image, so that nothing in it can run.
+        pictures: the audit's, SVG by name; embedded as images, so that nothing in them can run. Those of
+            which `app.reports.pictures` knows no place are left out.
     """
+    figures, drawn = report["figures"], pictures or {}
     return _template().render(
         report=report,
         title=f"Unlearning report: {report['model']['name']}",
         verdict=_VERDICTS[report["judgement"]["verdict"]],
         action=_action(report),
         networks=_networks(report),
-        lines=list(_lines(report)),
+        lines=list(main_lines(figures)),
         checks=[_check_texts(check) for check in report["judgement"]["checks"]],
         attack=_ATTACK,
-        summaries=list(_summaries(report["figures"])),
+        summaries=list(_summaries(figures)),
         asked=_asked(report),
         time=_time(report),
-        picture=base64.b64encode(margins_svg.encode()).decode() if margins_svg else None,
+        margins=margins(drawn),
+        sections=list(sections(figures)),
+        papers=list(papers(drawn, figures)),
+        absent=ABSENT,
         flat=_flat,
     )
 
@@ -103,13 +90,13 @@ def render_html(report: Mapping[str, Any], *, margins_svg: str | None = None) ->
 def render_text(report: Mapping[str, Any]) -> str:
     """The report's main figures as text of at most 100 columns."""
     judgement, publication = report["judgement"], report["publication"]
-    networks = _networks(report)
+    networks, beside = _networks(report), short_lines(report["figures"])
     width = _COLUMNS - 22 * len(networks)
     table = [f"{'':{width}}" + "".join(f"{name:>22}" for name in networks)]
     table += [
         f"{textwrap.shorten(line.label, width - 1, placeholder='…'):{width}}"
-        + "".join(f"{f'{cell.text} {cell.interval}' if cell else 'not measured':>22}" for cell in line.cells)
-        for line in _lines(report)
+        + "".join(f"{in_words(cell) if cell else 'not measured':>22}" for cell in line.cells)
+        for line in (*main_lines(report["figures"]), *beside)
     ]
     paragraphs = [
         f"Verdict: {_VERDICTS[judgement['verdict']].upper()}. {judgement['sentence']}",
@@ -118,7 +105,12 @@ def render_text(report: Mapping[str, Any]) -> str:
         *(f"{label}: {value}. {explanation}" for label, value, explanation in _summaries(report["figures"])),
         _time(report),
     ]
-    parts = [_wrapped(_asked(report)), "\n".join(table), "In brackets: 95% intervals.", _wrapped(_ATTACK)]
+    parts = [
+        _wrapped(_asked(report)),
+        "\n".join(table),
+        _BRACKETS + _RANGES * bool(beside),
+        _wrapped(_ATTACK),
+    ]
     return (
         "\n\n".join([*parts, "\n".join(_wrapped(paragraph) for paragraph in paragraphs if paragraph)]) + "\n"
     )
@@ -133,53 +125,12 @@ def _template() -> Template:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.globals["bar"] = _bar
+    environment.globals["bar"] = bar
     return environment.get_template("report.html")
 
 
 def _networks(report: Mapping[str, Any]) -> list[str]:
-    return [label for name, label in _NETWORKS.items() if name in report["figures"]["accuracy"]]
-
-
-def _lines(report: Mapping[str, Any]) -> Iterator[_Line]:
-    figures = report["figures"]
-    present = [name for name in _NETWORKS if name in figures["accuracy"]]
-    accuracies = (
-        ("forget", "Deleted rows classified right", "How often the network gives a deleted row its label."),
-        ("retain", "Remaining rows classified right", "What it was to keep."),
-        ("test", "New rows classified right", "Rows it was never trained on: its usefulness."),
-    )
-    for name, label, explanation in accuracies:
-        cells = tuple(_percentage(figures["accuracy"][network][name]) for network in present)
-        yield _Line(label, explanation, None, cells)
-    rows = figures["sets"]["forget"]
-    yield _Line(
-        "Attack: AUC (0.5 = guessing)",
-        "Can a deleted row be told from a row the network never saw?",
-        0.5,
-        tuple(_area(figures["membership"][network], rows) for network in present),
-    )
-    yield _Line(
-        "Second attack: called non-members",
-        "Deleted rows that a simpler attack takes for unseen; the retrained network's share is the target.",
-        None,
-        tuple(_percentage(figures["svc_confidence"][network]) for network in present),
-    )
-
-
-def _percentage(entry: Mapping[str, Any] | None) -> _Cell | None:
-    if entry is None or entry["rate"] is None:
-        return None
-    low, high = 100 * entry["low"], 100 * entry["high"]
-    text, interval = f"{100 * entry['rate']:.1f}%", f"[{low:.1f}, {high:.1f}]"
-    return _Cell(entry["rate"], entry["low"], entry["high"], text, interval, entry["n"])
-
-
-def _area(entry: Mapping[str, Any] | None, rows: int) -> _Cell | None:
-    if entry is None:
-        return None
-    interval = f"[{entry['low']:.3f}, {entry['high']:.3f}]"
-    return _Cell(entry["auc"], entry["low"], entry["high"], f"{entry['auc']:.3f}", interval, rows)
+    return [NETWORKS[name] for name in measured_networks(report["figures"])]
 
 
 def _check_texts(check: Mapping[str, Any]) -> dict[str, str]:
@@ -187,17 +138,27 @@ def _check_texts(check: Mapping[str, Any]) -> dict[str, str]:
     counts = {"both": "either way", "higher": "only above", "lower": "only below"}[check["direction"]]
     low, high = (signed(measure, check[bound]) for bound in ("low90", "high90"))
     return {
-        "what": capitalised(MEASURES[measure]) + (" (retrained network)" * (check["network"] == "reference")),
-        "against": RIVALS[check["against"]],
+        "what": capitalised(MEASURES[measure]).rstrip(",")
+        + (" (retrained network)" * (check["network"] == "reference")),
+        "against": rival(measure, check["against"]),
         "difference": signed(measure, check["difference"]),
         "interval": f"{low} to {high}",
         "margin": f"{signed(measure, check['margin']).removeprefix('+')}, {counts}",
+        "usual": _usual(check),
         "p": f"{check['adjusted_p']:.2g}",
         "outcome": check["outcome"],
         "decisive": "decides" if check["decisive"] else "reported only",
         "rows": f"{check['rows']:,}",
         "rows_to_decide": f"about {check['rows_to_decide']:,}" if check["rows_to_decide"] else "",
     }
+
+
+def _usual(check: Mapping[str, Any]) -> str:
+    """The range of retrained networks, where the figure is read by that; older reports have none."""
+    if not check.get("usual"):
+        return ""
+    low, high = (signed(check["measure"], bound) for bound in check["usual"])
+    return f"usual: {low} to {high}"
 
 
 def _asked(report: Mapping[str, Any]) -> str:
@@ -257,12 +218,6 @@ def _flat(data: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]
             yield from _flat({str(place): entry for place, entry in enumerate(value)}, f"{prefix}{key}.")
         else:
             yield f"{prefix}{key}", "none" if value in (None, {}, []) else str(value)
-
-
-def _bar(cell: _Cell) -> dict[str, str]:
-    """Where an interval lies on a line of 100 units from 0 to 1."""
-    names = {"x1": cell.low, "x2": cell.high, "cx": cell.value}
-    return {name: f"{4 + 100 * share:.1f}" for name, share in names.items()}
 
 
 def _wrapped(text: str) -> str:

@@ -49,9 +49,11 @@ def list_reports(session: Session, *, after: int, limit: int) -> Sequence[Report
 def page_of(session: Session, report_id: uuid.UUID) -> str:
     """The report as a self-contained HTML page. Raises NotFound."""
     report = get(session, report_id)
-    picture = report.blobs.get("margins.svg")
-    svg = BlobStore(settings().store).get(picture).decode() if picture else None
-    return render_html(report.body, margins_svg=svg)
+    store = BlobStore(settings().store)
+    pictures = {
+        name: store.get(digest).decode() for name, digest in report.blobs.items() if name.endswith(".svg")
+    }
+    return render_html(report.body, pictures=pictures)
 
 
 def attestation_of(session: Session, report_id: uuid.UUID) -> Attestation:

@@ -59,10 +59,16 @@ def describe(check: Check) -> str:
         signed(check.measure, value) for value in (check.difference, check.low90, check.high90)
     )
     margin = signed(check.measure, check.margin).removeprefix("+")
+    what, against = capitalised(MEASURES[check.measure]), rival(check.measure, check.against)
     return (
-        f"{capitalised(MEASURES[check.measure])} differs from {RIVALS[check.against]} by {difference} (90% "
-        f"interval {low} to {high}; margin {margin}; adjusted p {check.adjusted_p:.2g}): {check.outcome}."
+        f"{what} differs from {against} by {difference} (90% interval {low} to {high}; margin {margin}; "
+        f"adjusted p {check.adjusted_p:.2g}): {check.outcome}."
     )
+
+
+def rival(measure: Measure, against: Against) -> str:
+    """What a figure is compared with; guessing has an area, and no gap."""
+    return "none at all" if against == "chance" and measure not in AREAS else RIVALS[against]
 
 
 def signed(measure: Measure, share: float) -> str:

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from app.jobs.policies import Thresholds
 from app.reports.checks import Check, Outcome, checks_of, holm
 from app.reports.questions import attack_has_power, figure
+from app.reports.wording import describe
 
 MakeFigures = Callable[..., dict[str, Any]]
 p_values = st.lists(st.floats(0, 1), min_size=1, max_size=6)
@@ -145,3 +146,11 @@ def test_power_is_the_original_detected(
 ) -> None:
     """The attack has power where the lower end of the original's 95% interval is above one half."""
     assert attack_has_power(make_figures(original_auc=auc)) is power
+
+
+def test_a_gap_is_compared_with_none(make_figures: MakeFigures) -> None:
+    """Without a reference a new last layer has no rival; an area has: guessing."""
+    gap = {"gap": 0.02, "low90": 0.0, "high90": 0.04, "p": 0.2}
+    figures = make_figures(reference=False) | {"probe": {"unlearned": gap}}
+    assert "differs from none at all by +2.0 points" in describe(check_of(figures, "probe", "chance"))
+    assert "differs from guessing by +0.000" in describe(check_of(figures, "membership", "chance"))

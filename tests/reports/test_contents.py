@@ -8,9 +8,10 @@ import pytest
 from pydantic import ValidationError
 
 from app.jobs.policies import Policy, Thresholds
-from app.reports.contents import judged_again
+from app.reports.contents import judged_again, limits_of
 from app.reports.verdict import Verdict
 
+MakeFigures = Callable[..., dict[str, Any]]
 MakeReport = Callable[..., dict[str, Any]]
 
 
@@ -63,4 +64,21 @@ def test_says_what_it_does_not_cover(make_report: MakeReport) -> None:
     assert with_reference[0].startswith("No test can prove")
     assert any("one of many" in limit for limit in with_reference)
     assert any("nothing to compare with" in limit for limit in without)
+    assert any("Traces in its inner layers" in limit for limit in with_reference)
     assert with_reference[-1] == without[-1] == "The holdout was small."
+
+
+def test_says_where_it_did_look(make_figures: MakeFigures) -> None:
+    """Inner layers, coarser weights and training are still limits, but other ones; so are more references."""
+    figures = make_figures() | {
+        "probe": {"unlearned": {"gap": 0.0}},
+        "rounded": {"int8": {"excess": None}},
+        "relearning": None,
+        "references": {"n": 3},
+    }
+    limits = limits_of(figures)
+    assert (
+        "Traces were not looked for in the network's inner layers, beyond a new last layer on top of them; "
+        "in weights stored otherwise, beyond 8 and 4 bits; after further training."
+    ) in limits
+    assert any(limit.startswith("The 3 retrained networks are some of many") for limit in limits)

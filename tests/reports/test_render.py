@@ -71,7 +71,9 @@ class TestHtml:
 
     def test_loads_nothing_from_anywhere(self, make_report: MakeReport) -> None:
         """No script, link, frame or address outside the page, and a policy that forbids them."""
-        source = render_html(make_report(), margins_svg="<svg xmlns='http://www.w3.org/2000/svg'/>")
+        source = render_html(
+            make_report(), pictures={"margins.svg": "<svg xmlns='http://www.w3.org/2000/svg'/>"}
+        )
         page = Page(source)
         assert not {tag for tag, _ in page.tags} & {"script", "link", "iframe", "object", "base", "form"}
         addresses = [attrs.get(name) for _, attrs in page.tags for name in ("src", "href") if name in attrs]
@@ -85,7 +87,7 @@ class TestHtml:
     def test_the_picture_is_an_image(self, make_report: MakeReport) -> None:
         """An SVG goes in as data of an image with a description, so nothing in it can run."""
         svg = "<svg><script>alert(1)</script></svg>"
-        source = render_html(make_report(), margins_svg=svg)
+        source = render_html(make_report(), pictures={"margins.svg": svg})
         assert "alert(1)" not in source
         image = next(attrs for tag, attrs in Page(source).tags if tag == "img")
         kind, _, data = str(image["src"]).partition(",")

@@ -179,14 +179,14 @@ def test_what_is_not_there_is_not_found(world: World, read: Callable[..., object
 
 
 def test_a_report_is_shown_as_a_page_with_its_picture(world: World, config: Settings) -> None:
-    """The picture is read from the store and stands in the page."""
+    """The picture is read from the store and stands in the page; what is no picture is left alone."""
     world.dataset()
     world.trained()
     world.request(1)
     job = world.carry_out()
     report = world.report(job)
     picture = b"<svg xmlns='http://www.w3.org/2000/svg'/>"
-    report.blobs = {"margins.svg": BlobStore(config.store).put(picture)}
+    report.blobs = {"margins.svg": BlobStore(config.store).put(picture), "scores.safetensors": "0" * 64}
     page = service.page_of(world.session, report.id)
     assert page.startswith("<!DOCTYPE html>")
     assert base64.b64encode(picture).decode() in page

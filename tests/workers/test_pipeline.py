@@ -12,6 +12,7 @@ import torch
 
 from app.jobs import params
 from app.jobs.params import BuiltIn, RoleShares, SharpMinMax, TrainingRecipe
+from app.reports.sections import sections
 from models_store.blobs import BlobStore
 from models_store.checkpoints import pack, unpack
 from models_store.rows import RowSet
@@ -384,6 +385,30 @@ def test_an_audit_compares_the_networks(
     assert seconds["audit"] > 0
     assert figures["cost"]["passes"] == {"unlearning": 2 * 20 + 1}
     assert store.get(audited.blobs["margins.svg"]).lstrip().startswith(b"<")
+
+
+def test_what_several_references_show_fits_the_report(
+    training: TrainSpec, unlearning: UnlearnSpec, store: BlobStore
+) -> None:
+    """Every picture but the margins' has its table, and the page's sections find the figures they are of."""
+    weights = tuple(
+        pipeline.train(replace(training, train=unlearning.retain, seed=seed), store, Silent()).weights
+        for seed in (8, 9)
+    )
+    spec = replace(unlearning, done=_done(unlearning.original.weights), references=weights)
+    audited = auditing.audit(spec, store, Silent())
+    figures = json.loads(json.dumps(audited.figures, allow_nan=False))
+    tables = figures["tables"]
+    assert set(tables) == set(audited.blobs) - {"margins.svg"}
+    assert len(tables) == 2 + 2 * 3
+    for table in tables.values():
+        assert 0 < len(table["rows"]) <= 100
+        assert {len(row) for row in table["rows"]} == {len(table["header"])}
+    found = {section.heading: section for section in sections(figures)}
+    assert len(found) == 8  # all but that of the shadows' attack
+    assert [
+        len(found[heading].lines) for heading in ("Beside retrained networks", "Looking in other places")
+    ] == [5, 8]
 
 
 def test_an_audit_needs_no_reference_and_no_holdout(unlearning: UnlearnSpec, store: BlobStore) -> None:
