@@ -61,7 +61,18 @@ _COMPUTATION = {
     "opening": {"data", "methods", "monitor", "nets", "spec", "training"},
     "answers": {"audit", "data", "nets", "training"},
     "examination": {"answers", "audit", "data", "methods", "monitor", "nets"},
-    "auditing": {"answers", "audit", "data", "examination", "monitor", "opening", "spec", "training"},
+    "shadowing": {"answers", "audit", "data", "methods", "monitor", "nets", "opening", "spec"},
+    "auditing": {
+        "answers",
+        "audit",
+        "data",
+        "examination",
+        "monitor",
+        "opening",
+        "shadowing",
+        "spec",
+        "training",
+    },
     "pipeline": {"answers", "audit", "data", "methods", "monitor", "nets", "opening", "spec", "training"},
 }
 _AROUND_IT = {
@@ -97,6 +108,7 @@ _AROUND_IT = {
     "validate": {"assemble", "data", "monitor", "pipeline", "spec"},
     "readiness": {"assemble", "monitor", "pipeline"},
     "run": {
+        "answers",
         "assemble",
         "auditing",
         "compare",

@@ -42,3 +42,24 @@ class Silent:
 
     def save_checkpoint(self, content: bytes) -> None:
         self.checkpoint = content
+
+
+class WithoutCheckpoints:
+    """Progress and cancellation alone, for a part of a job that begins anew when it is broken off."""
+
+    def __init__(self, monitor: Monitor) -> None:
+        self._monitor = monitor
+
+    def progress(self, phase: str, done: int, total: int, **figures: float) -> None:
+        """As the monitor."""
+        self._monitor.progress(phase, done, total, **figures)
+
+    def check_cancelled(self) -> None:
+        """As the monitor."""
+        self._monitor.check_cancelled()
+
+    def load_checkpoint(self) -> bytes | None:
+        return None
+
+    def save_checkpoint(self, content: bytes) -> None:
+        """Keep nothing."""

@@ -29,6 +29,7 @@ from app.registry import comparisons, references
 from app.tables import Job, JobKind
 from models_store.blobs import BlobDamaged, BlobMissing, BlobStore, StoreUnavailable
 from workers import assemble, auditing, compare, ingest, opening, pipeline, readiness, shadows, validate
+from workers.answers import Answers
 from workers.data.reader import DataFault
 from workers.methods.curvature import NoStep
 from workers.monitor import Cancelled
@@ -119,7 +120,7 @@ def unlearn(desk: Desk) -> None:
     if spec.done is None:
         spec = _forget(desk, spec)
     if METHODS[spec.method].exact:
-        _audit(desk, replace(spec, reference=None, references=()))
+        _audit(desk, replace(spec, reference=None, references=(), shadows=()))
         return
     if _wait(desk, partial(planner.ask_for_networks, work=work, actor=desk.actor)):
         return
@@ -160,7 +161,20 @@ def _wait(desk: Desk, ask: Callable[[Session, Job], Sequence[Job]]) -> bool:
 
 
 def _audit(desk: Desk, spec: UnlearnSpec) -> None:
-    audited = auditing.audit(spec, desk.store, desk.monitor)
+    """Compute the figures; each network's answers are noted at once, and a later attempt has them."""
+    with transaction() as session:
+        kept = (jobs.held(session, desk.lease).outcome or {}).get("answers", {})
+
+    def note(key: str, digest: str) -> None:
+        with transaction() as session:
+            job = jobs.held(session, desk.lease)
+            answers = {**(job.outcome or {}).get("answers", {}), key: digest}
+            job.outcome = {**(job.outcome or {}), "answers": answers}
+            name = f"answers-{key[:16]}.safetensors"
+            jobs.note_artefact(session, job, name=name, digest=digest, rows_digest=spec.forget.digest)
+
+    known = Answers(desk.store, kept=kept, note=note)
+    audited = auditing.audit(spec, desk.store, desk.monitor, known=known)
     with transaction() as session:
         outcome = {
             "figures": dict(audited.figures),

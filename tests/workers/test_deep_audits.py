@@ -22,10 +22,12 @@ from app.tables import Job, JobKind, JobState, ModelVersion, ReferenceNetwork
 from models_store.blobs import BlobStore
 from tests.fixtures.world import World
 from tests.workers.conftest import take
-from workers import auditing, run
+from workers import auditing, examination, run, shadowing
+from workers.answers import Answers
 from workers.auditing import audit
 from workers.monitor import Monitor
-from workers.spec import AuditOutcome, UnlearnSpec
+from workers.nets.network import Network
+from workers.spec import AuditOutcome, ShadowSpec, UnlearnSpec
 
 Work = Callable[[JobKind], uuid.UUID]
 _FINETUNE = {"method": "finetune", "parameters": {"steps": 3}}
@@ -33,6 +35,14 @@ _FINETUNE = {"method": "finetune", "parameters": {"steps": 3}}
 
 def _planned(work: Work, budget: int, *ladder: Mapping[str, Any]) -> None:
     """Have a job planned that is to forget a person, with this budget, from a version that was trained."""
+    _trained(work, budget, *ladder)
+    with transaction() as session:
+        _forget(World(session), "contributor-10")
+        assert World(session).plan() == 1
+
+
+def _trained(work: Work, budget: int, *ladder: Mapping[str, Any]) -> None:
+    """Have a version trained, and an audit of its deletions with this budget."""
     with transaction() as session:
         World(session).register("digits")
     work(JobKind.INGEST)
@@ -45,9 +55,6 @@ def _planned(work: Work, budget: int, *ladder: Mapping[str, Any]) -> None:
         training = Training(dataset="digits", recipe=TrainingRecipe(epochs=1))
         registry.train(session, model, training, actor="test")
     work(JobKind.TRAIN)
-    with transaction() as session:
-        _forget(World(session), "contributor-10")
-        assert World(session).plan() == 1
 
 
 def _forget(world: World, person: str) -> None:
@@ -120,8 +127,8 @@ def test_an_interrupted_audit_goes_on_with_the_same_networks(
     _settle_failed()
     found: list[tuple[UnlearnSpec, AuditOutcome]] = []
 
-    def dies(spec: UnlearnSpec, store: BlobStore, monitor: Monitor) -> AuditOutcome:
-        found.append((spec, audit(spec, store, monitor)))
+    def dies(spec: UnlearnSpec, store: BlobStore, monitor: Monitor, *, known: Answers) -> AuditOutcome:
+        found.append((spec, audit(spec, store, monitor, known=known)))
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
@@ -144,6 +151,48 @@ def test_an_interrupted_audit_goes_on_with_the_same_networks(
     assert _timeless(outcome["figures"]) == _timeless(audited.figures)
     assert outcome["blobs"] == audited.blobs
     assert _count(JobKind.SHADOW) == trained
+
+
+def test_an_audit_with_shadows_is_resumed_where_it_was(
+    work: Work, one_thread: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A pool from before the deletion: half of its networks learned F; no answer is lost."""
+    _trained(work, 8, _FINETUNE)
+    with transaction() as session:
+        version = session.query(ModelVersion).one()
+        shadows.extend(session, registry.get(session, "net"), version, NewShadows(networks=8), actor="me")
+    for _ in range(8):
+        work(JobKind.SHADOW)
+    with transaction() as session:
+        _forget(World(session), "contributor-10")
+        World(session).plan()
+    work(JobKind.UNLEARN)
+    for _ in range(4):
+        work(JobKind.REFERENCE)
+    unlearned: list[ShadowSpec] = []
+    unlearn = shadowing.Bench._unlearned
+
+    def fragile(bench: shadowing.Bench, shadow: ShadowSpec) -> Network:
+        unlearned.append(shadow)
+        if len(unlearned) == 4:
+            raise KeyboardInterrupt
+        return unlearn(bench, shadow)
+
+    monkeypatch.setattr(shadowing.Bench, "_unlearned", fragile)
+    _die(take(JobKind.UNLEARN), one_thread)
+
+    def never(*_arguments: object, **_named: object) -> None:
+        raise AssertionError("a network was asked again")
+
+    monkeypatch.setattr(examination, "all_answers", never)
+    resumed = _job(work(JobKind.UNLEARN)).outcome or {}
+    assert [shadow.weights for shadow in unlearned].count(unlearned[3].weights) == 2
+    assert len(unlearned) == 9
+    attack = resumed["figures"]["shadow_attack"]
+    assert attack["shadows"] == 8
+    assert attack["ulira"] is not None
+    assert attack["rows"]["forget"] > 10
+    assert attack["rows"]["holdout"] > 10
 
 
 def test_a_worker_that_dies_before_it_waits_has_nothing_trained_twice(

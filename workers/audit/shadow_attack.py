@@ -8,9 +8,10 @@ score in the audited network is how much likelier its phi is as unlearned than a
 row, what an attack on the whole set averages away. 8 to 16 shadows are usable if the variance is pooled.
 
     {"shadow_attack": None |                                              None: not finite, or too few shadows
-        {"ulira": ATTACK, "offline": ATTACK,                              `workers.audit.attack`
-         "shadows": N, "rows": {"forget", "holdout"},                     rows that were both, in some shadows
-         "left_out": rows}}                                               and rows that were not
+        {"ulira": None | ATTACK,                                          None: no shadow had rows unlearned
+         "offline": ATTACK,                                               `workers.audit.attack`
+         "shadows": N, "rows": {"forget", "holdout"},                     rows with a ratio; without any ratio
+         "left_out": rows}}                                               those that some never saw
 
 **offline** is the one-sided attack of LiRA (Carlini et al. 2022): how far phi is above what shadows that
 never saw the row give it. It needs no unlearned shadows. Published code takes the density instead of the
@@ -119,20 +120,29 @@ def shadow_figures(
     """
     if not (np.isfinite(phi).all() and np.isfinite(shadows.phi).all()):
         return None
-    unlearned = pooled_normals(shadows.phi, shadows.unlearned)
     out = pooled_normals(shadows.phi, shadows.out)
-    if unlearned is None or out is None:
+    if out is None:
         return None
-    ratios = log_likelihood_ratios(phi, unlearned, out)
-    known = np.isfinite(ratios)
-    forget, holdout = known & is_forget, known & ~is_forget
-    if not forget.any() or not holdout.any():
-        return None
+    unlearned = pooled_normals(shadows.phi, shadows.unlearned)
     above = excesses(phi, out)
+    ratios = None if unlearned is None else log_likelihood_ratios(phi, unlearned, out)
+    sides = _sides(above if ratios is None else ratios, is_forget)
+    if ratios is not None and sides is None:
+        ratios, sides = None, _sides(above, is_forget)
+    if sides is None:
+        return None
+    forget, holdout = sides
     return {
-        "ulira": attack_figures(Scores(ratios[forget], ratios[holdout]), rng=rng),
+        "ulira": None if ratios is None else attack_figures(Scores(ratios[forget], ratios[holdout]), rng=rng),
         "offline": attack_figures(Scores(above[forget], above[holdout]), rng=rng),
         "shadows": len(shadows.phi),
         "rows": {"forget": int(forget.sum()), "holdout": int(holdout.sum())},
-        "left_out": int((~known).sum()),
+        "left_out": len(phi) - int(forget.sum()) - int(holdout.sum()),
     }
+
+
+def _sides(scores: FloatArray, is_forget: BoolArray) -> tuple[BoolArray, BoolArray] | None:
+    """Which rows of F and which of H have a score; None where one of the two has none."""
+    known = np.isfinite(scores)
+    forget, holdout = known & is_forget, known & ~is_forget
+    return (forget, holdout) if forget.any() and holdout.any() else None

@@ -131,6 +131,26 @@ class TestShadowFigures:
         assert found is not None
         assert (found["rows"], found["left_out"]) == ({"forget": 19, "holdout": 39}, 2)
 
+    def test_without_rows_that_were_unlearned_the_tail_is_left(self) -> None:
+        """Where no shadow may have seen F: the attack that needs none, on all rows, as before."""
+        of = audited(1, trace=2.0)
+        never = replace(of.shadows, unlearned=np.zeros_like(of.shadows.unlearned))
+        found, both = (
+            shadow_figures(of.phi, is_forget=of.is_forget, shadows=shadows, rng=np.random.default_rng(0))
+            for shadows in (never, of.shadows)
+        )
+        assert found is not None
+        assert both is not None
+        assert found["ulira"] is None
+        assert found["offline"]["auc"] == both["offline"]["auc"]
+        assert found["rows"] == {"forget": 100, "holdout": 200}
+        only_holdout = replace(of.shadows, unlearned=of.shadows.unlearned & ~of.is_forget)
+        half = shadow_figures(
+            of.phi, is_forget=of.is_forget, shadows=only_holdout, rng=np.random.default_rng(0)
+        )
+        assert half is not None
+        assert half["ulira"] is None
+
     @pytest.mark.parametrize("broken", ["phi", "forget", "shadows"])
     def test_no_figure(self, broken: str) -> None:
         """Phi that is not finite, no F, or a single shadow."""
