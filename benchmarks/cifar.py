@@ -169,17 +169,17 @@ class Case:
     @cached_property
     def original(self) -> dict[str, Any]:
         """The network trained on everything: {"weights", "figures"}. Raises Diverged."""
-        return self._trained("original", self.train, self.seed)
+        return self.trained("original", self.train, self.seed)
 
     @cached_property
     def reference(self) -> dict[str, Any]:
         """The network retrained on R: {"weights", "figures"}. Raises Diverged."""
-        return self._trained("reference", self.retain, derived_seed(self.seed, "reference"))
+        return self.trained("reference", self.retain, derived_seed(self.seed, "reference"))
 
     @cached_property
     def again(self) -> dict[str, Any]:
         """A second network retrained on R: how far two of them differ. Raises Diverged."""
-        return self._trained("again", self.retain, derived_seed(self.seed, "reference again"))
+        return self.trained("again", self.retain, derived_seed(self.seed, "reference again"))
 
     def unlearning(self, method: str, parameters: MethodParameters, reference: str | None) -> UnlearnSpec:
         """To forget F by a method."""
@@ -222,7 +222,8 @@ class Case:
         labels = pq.read_table(self.data / "train.parquet", columns=["label"])["label"].to_numpy()
         return RowSet.of(np.flatnonzero(labels[: self.task.train] == number).tolist())
 
-    def _trained(self, name: str, rows: RowSet, seed: int) -> dict[str, Any]:
+    def trained(self, name: str, rows: RowSet, seed: int) -> dict[str, Any]:
+        """A network trained on these rows by the task's recipe: {"weights", "figures"}. Raises Diverged."""
         setting = self.setting(name, rows, seed)
         results = Results(self.task.networks)
         row = results.of(setting)

@@ -20,7 +20,7 @@ from typing import Any, Final
 import matplotlib as mpl
 from matplotlib.figure import Figure
 
-from app.reports.questions import attack_has_power
+from app.reports.questions import attack_has_power, finds_less
 from benchmarks import backdoor_report, cost_report, sparsity_report
 from benchmarks.cifar import RETRAIN_PASSES, ForgetSet
 from benchmarks.cifar_methods import ABLATIONS, BUDGETS, ENTRIES
@@ -76,7 +76,8 @@ class Group:
     def published(self) -> int:
         """How many runs the default policy would publish."""
         return sum(
-            run["verdict"] == "pass" or (run["verdict"] == "inconclusive" and attack_has_power(run))
+            run["verdict"] == "pass"
+            or (run["verdict"] == "inconclusive" and attack_has_power(run) and finds_less(run))
             for run in self.figures.values()
         )
 
