@@ -111,19 +111,22 @@ def _notes_beside_retrained(figures: Figures) -> Iterator[str]:
             )
 
 
-def knowing_the_method(figures: Figures) -> Section:
+def beside_shadows(figures: Figures) -> Section:
+    """The attacks that shadow networks make possible, on the unlearned network."""
     found = figure(figures, "shadow_attack") or {}
     rows, unseen = (figure(found, "rows", name) for name in ("forget", "holdout"))
     attacks = (
         ("ulira", "Row-by-row attack (U-LiRA): AUC", "Does a row look unlearned, or like one never seen?"),
-        ("offline", "Its one-sided form: AUC", "Is the network surer of a row than networks without it?"),
+        ("offline", "One-sided attack (LiRA): AUC", "Is the network surer of a row than those without it?"),
     )
+    forgot = ", and of one that they forgot by this very method," if figure(found, "ulira") else ""
     return Section(
-        heading="An attack that knows the method",
+        heading="Row by row, beside shadow networks",
         intro=(
-            f"{count(found.get('shadows', 0), 'further network')} learned some rows and forgot them by this "
-            f"very method, so that the attack knows, row by row, what forgetting them looks like. It was "
-            f"tried on {count(rows or 0, 'deleted row')} and {count(unseen or 0, 'unseen one')}."
+            f"{count(found.get('shadows', 0), 'shadow network')} learned other shares of the rows. What they "
+            f"answer for a row that they never saw{forgot} tells what to expect of it. Tried on "
+            f"{count(rows or 0, 'deleted row')} and {count(unseen or 0, 'unseen row')}. The verdict knows "
+            f"U-LiRA alone."
         ),
         columns=(NETWORKS["unlearned"],),
         lines=tuple(

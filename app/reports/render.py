@@ -31,7 +31,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 
 from app.jobs.params import METHODS
 from app.reports.beside import short_lines
-from app.reports.lines import ABSENT, NETWORKS, bar, in_words, main_lines, measured_networks
+from app.reports.lines import ABSENT, NETWORKS, Line, bar, in_words, main_lines, measured_networks
 from app.reports.pictures import margins, papers
 from app.reports.questions import figure
 from app.reports.sections import sections
@@ -93,11 +93,8 @@ def render_text(report: Mapping[str, Any]) -> str:
     networks, beside = _networks(report), short_lines(report["figures"])
     width = _COLUMNS - 22 * len(networks)
     table = [f"{'':{width}}" + "".join(f"{name:>22}" for name in networks)]
-    table += [
-        f"{textwrap.shorten(line.label, width - 1, placeholder='…'):{width}}"
-        + "".join(f"{in_words(cell) if cell else 'not measured':>22}" for cell in line.cells)
-        for line in (*main_lines(report["figures"]), *beside)
-    ]
+    table += [_columns(line, width, "not measured") for line in main_lines(report["figures"])]
+    table += [_columns(line, width, ABSENT) for line in beside]
     paragraphs = [
         f"Verdict: {_VERDICTS[judgement['verdict']].upper()}. {judgement['sentence']}",
         *judgement["reasons"],
@@ -108,12 +105,18 @@ def render_text(report: Mapping[str, Any]) -> str:
     parts = [
         _wrapped(_asked(report)),
         "\n".join(table),
-        _BRACKETS + _RANGES * bool(beside),
+        _BRACKETS + _RANGES * any(line.cells[-1] for line in beside),
         _wrapped(_ATTACK),
     ]
     return (
         "\n\n".join([*parts, "\n".join(_wrapped(paragraph) for paragraph in paragraphs if paragraph)]) + "\n"
     )
+
+
+def _columns(line: Line, width: int, absent: str) -> str:
+    """A line of the table, its label in so many columns; a dash where a figure has no place."""
+    label = textwrap.shorten(line.label, width - 1, placeholder="…")
+    return f"{label:{width}}" + "".join(f"{in_words(cell) if cell else absent:>22}" for cell in line.cells)
 
 
 @lru_cache

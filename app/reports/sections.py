@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
-from app.reports.beside import beside_retrained, knowing_the_method, relearning
+from app.reports.beside import beside_retrained, beside_shadows, relearning
 from app.reports.lines import (
     AUDITED,
     NETWORKS,
@@ -114,14 +114,10 @@ def _excesses(figures: Figures) -> Iterator[str]:
 # --- what the comparison is worth, and what else was changed -----------------------------------------
 
 
-def _blind(figures: Figures) -> Section:
+def _blind(figures: Figures) -> Section | None:
     found = figure(figures, "blind")
-    line = Line(
-        "Attack without a network: AUC",
-        "Can the deleted rows be told from the unseen ones by what they look like?",
-        ONE_HALF,
-        (area(found, figure(found, "forget")),),
-    )
+    if found is None:
+        return None
     return Section(
         heading="Is the comparison fair?",
         intro=(
@@ -130,8 +126,17 @@ def _blind(figures: Figures) -> Section:
             "may be due to that and not to memory."
         ),
         columns=("No network",),
-        lines=() if found is None else (line,),
-        notes=() if found is None else (f"Compared with {count(found['holdout'], 'unseen row')}.",),
+        lines=(
+            Line(
+                "Attack without a network: AUC",
+                "Can the deleted rows be told from the unseen ones by what they look like?",
+                ONE_HALF,
+                (area(found, found["forget"]),),
+            ),
+        ),
+        notes=(
+            f"Learned on half of these and of {count(found['holdout'], 'unseen row')}, tried on the rest.",
+        ),
     )
 
 
@@ -223,7 +228,7 @@ def _customary(figures: Figures) -> Section:
 
 _SECTIONS: Final[tuple[Callable[[Figures], Section | None], ...]] = (
     beside_retrained,
-    knowing_the_method,
+    beside_shadows,
     _other_places,
     relearning,
     _blind,

@@ -161,13 +161,22 @@ def test_one_retrained_network_gives_no_range(figures: dict[str, Any]) -> None:
     assert "1 network, retrained without the deleted rows, is" in section.intro
 
 
-def test_the_attack_that_knows_the_method(figures: dict[str, Any]) -> None:
-    """It is of the unlearned network alone, and of those rows that shadows had."""
-    section = _section(figures, "An attack that knows the method")
+def test_the_attacks_beside_shadows(figures: dict[str, Any]) -> None:
+    """They are of the unlearned network alone, and of those rows that shadows had."""
+    section = _section(figures, "Row by row, beside shadow networks")
     assert section.columns == ("After",)
     assert _cells(section, "Row-by-row attack (U-LiRA): AUC") == ["0.540 [0.516, 0.564] of 790"]
-    assert section.intro.startswith("8 further networks")
-    assert section.intro.endswith("790 deleted rows and 880 unseen ones.")
+    assert section.intro.startswith("8 shadow networks")
+    assert "forgot by this very method" in section.intro
+    assert "Tried on 790 deleted rows and 880 unseen rows." in section.intro
+
+
+def test_shadows_that_forgot_nothing_show_less(figures: dict[str, Any]) -> None:
+    """Only the attack that asks how rows look to networks without them."""
+    figures["shadow_attack"]["ulira"] = None
+    section = _section(figures, "Row by row, beside shadow networks")
+    assert [line.label for line in section.lines] == ["One-sided attack (LiRA): AUC"]
+    assert "this very method" not in section.intro
 
 
 def test_other_places(figures: dict[str, Any]) -> None:
@@ -209,7 +218,7 @@ def test_what_the_comparison_is_worth(figures: dict[str, Any]) -> None:
     """The attack that asks no network, and the one on rows that remain."""
     blind = _section(figures, "Is the comparison fair?")
     assert _cells(blind, "Attack without a network: AUC") == ["0.480 [0.420, 0.540] of 700"]
-    assert blind.notes == ("Compared with 650 unseen rows.",)
+    assert "half of these and of 650 unseen rows" in blind.notes[0]
     retained = _section(figures, "The rows that remain")
     assert _cells(retained, "Attack on remaining rows: AUC") == [
         "0.900 [0.888, 0.912] of 2000",
