@@ -21,7 +21,7 @@ import matplotlib as mpl
 from matplotlib.figure import Figure
 
 from app.reports.questions import attack_has_power, finds_less
-from benchmarks import backdoor_report, cost_report, sparsity_report
+from benchmarks import audit_report, backdoor_report, cost_report, sparsity_report
 from benchmarks.cifar import RETRAIN_PASSES, ForgetSet
 from benchmarks.cifar_methods import ABLATIONS, BUDGETS, ENTRIES
 from benchmarks.records import Results
@@ -243,7 +243,8 @@ def page() -> str:
         "training cost": cost_report.steps(),
         "training loops": cost_report.loops(),
     }
-    return placed(text, parts | sparsity_report.parts() | backdoor_report.parts())
+    others = sparsity_report.parts() | backdoor_report.parts() | audit_report.parts()
+    return placed(text, parts | others)
 
 
 def main() -> None:
