@@ -10,7 +10,7 @@ alike and the network never saw F either, the centred scores are exchangeable, a
          "centred": ATTACK,                                               `workers.audit.attack` on phi - mean
          "spread_auc": AUC,                                               of |phi - mean|
          "held_out": None | {"aucs": [K], "low", "high", "rank_p"},       None with one reference
-         "held_out_spread": None | the same of "spread_auc",              None with one reference
+         "held_out_spread": None | the same of "spread_auc",              None with one or two
          "spread": None | {"forget", "holdout", "quotient"},              None with one reference
          "most_memorised": None | AUC + {"rows"}}}}                       None with one reference
 
@@ -92,7 +92,8 @@ def calibrated_figures(
         "centred": attack_figures(scores, rng=rng),
         "spread_auc": auc_figures(Scores(np.abs(scores.positives), np.abs(scores.negatives))),
         "held_out": held_out(forget, holdout) if several else None,
-        "held_out_spread": held_out(forget, holdout, of=np.abs) if several else None,
+        # Two references are equally far from each other: their areas agree, and say nothing of a third's.
+        "held_out_spread": held_out(forget, holdout, of=np.abs) if len(references) > 2 else None,
         "spread": spread(forget, holdout) if several else None,
         "most_memorised": most_memorised(forget, holdout, before.network) if several else None,
     }

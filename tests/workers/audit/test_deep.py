@@ -65,6 +65,14 @@ def test_the_spread_has_its_own_usual_range(networks: Networks) -> None:
     assert found["aucs"][0] == pytest.approx(auc(Scores(distance[0], distance[1])), abs=1e-12)
 
 
+def test_two_references_have_no_usual_spread(networks: Networks) -> None:
+    """Each is as far from the other as the other from it: that range would have no width."""
+    two = replace(networks, references=networks.references[:2])
+    found = deep_figures(two, seed=3)["calibrated"]["unlearned"]
+    assert found["held_out_spread"] is None
+    assert found["held_out"] is not None
+
+
 def test_the_improvement_is_paired(networks: Networks) -> None:
     """The unlearned network's centred area less the original's; nothing of a network left as it was."""
     found = deep_figures(networks, seed=3)
