@@ -197,7 +197,7 @@ class Case:
             validation=self.validation,
             learned=Learned(blob=self.original["figures"]["memorisation"]["proxy"], rows=self.train),
             seed=derived_seed(self.seed, "unlearn"),
-            reference=reference,
+            references=() if reference is None else (reference,),
             environment=ENVIRONMENT,
         )
 

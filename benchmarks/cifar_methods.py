@@ -226,7 +226,7 @@ def spec_of(case: Case, entry: Entry, parameters: MethodParameters, reference: s
         validation=case.validation,
         learned=Learned(blob=case.original["figures"]["memorisation"]["proxy"], rows=case.train),
         seed=derived_seed(case.seed, "unlearn"),
-        reference=reference,
+        references=() if reference is None else (reference,),
         environment=ENVIRONMENT,
     )
 

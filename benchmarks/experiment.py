@@ -126,7 +126,7 @@ def _figures(setting: Setting, folder: Path) -> dict[str, Any]:
         kin=setting.kin,
         learned=Learned(blob=original.figures["memorisation"]["proxy"], rows=setting.train),
         seed=setting.seed,
-        reference=reference.weights,
+        references=(reference.weights,),
         reference_seconds=reference.figures["seconds"],
         environment=setting.environment,
     )

@@ -36,7 +36,7 @@ from workers.spec import (
     Version,
 )
 
-_COMPARED_WITH = ("reference", "reference_seconds", "references", "shadows")
+_COMPARED_WITH = ("references", "reference_seconds", "shadows")
 _TOLD_BY: Mapping[type, str] = {RowSet: "digest", Unlearned: "weights", Learned: "blob"}
 _FEWEST_KIN = 20  # fewer never-trained rows of the same people than this say less than many of the same class
 
@@ -143,7 +143,6 @@ def with_networks(session: Session, job: Job, work: Assignment, spec: UnlearnSpe
     retrained = chosen["references"]
     return replace(
         spec,
-        reference=retrained[0]["weights"] if retrained else None,
         reference_seconds=retrained[0]["seconds"] if retrained else None,
         references=tuple(network["weights"] for network in retrained),
         shadows=tuple(
@@ -240,7 +239,6 @@ def _unlearn_spec(
         learned=_learned(session, parent),
         taught=_taught(session, parent),
         seed=job.seed,
-        reference=found.weights if found else None,
         reference_seconds=found.seconds if found else None,
         references=(found.weights,) if found else (),
         environment=environment(config),

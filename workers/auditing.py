@@ -82,7 +82,7 @@ def _examination(
     return Examination(
         original=exhibit(spec.original.weights),
         unlearned=exhibit(done.weights),
-        references=tuple(exhibit(weights) for weights in _references(spec)),
+        references=tuple(exhibit(weights) for weights in spec.references),
         rows=_loaded(spec, sets, opening.loader(spec, store, device, monitor)),
         about_rows=(
             *(rows.digest for rows in sets.values()),
@@ -94,10 +94,6 @@ def _examination(
         seed=derived_seed(spec.seed, "audit"),
         monitor=monitor,
     )
-
-
-def _references(spec: UnlearnSpec) -> tuple[str, ...]:
-    return spec.references or ((spec.reference,) if spec.reference else ())
 
 
 def _audited_sets(spec: UnlearnSpec) -> dict[SetName, RowSet]:

@@ -120,7 +120,7 @@ def unlearn(desk: Desk) -> None:
     if spec.done is None:
         spec = _forget(desk, spec)
     if METHODS[spec.method].exact:
-        _audit(desk, replace(spec, reference=None, references=(), shadows=()))
+        _audit(desk, replace(spec, references=(), shadows=()))
         return
     if _wait(desk, partial(planner.ask_for_networks, work=work, actor=desk.actor)):
         return

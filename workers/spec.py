@@ -141,12 +141,16 @@ class UnlearnSpec:
     learned: Learned | None = None  # of the original, or of the network that it came from
     taught: Taught | None = None  # None: it was not trained here
     seed: int
-    reference: str | None  # weights digest of a network trained on exactly `retain`, if there is one
-    references: tuple[str, ...] = ()  # all there are, in order; the first is `reference`
-    reference_seconds: float | None = None
+    references: tuple[str, ...] = ()  # weights digests of networks trained on exactly `retain`
+    reference_seconds: float | None = None  # that the first of them took
     shadows: tuple[ShadowSpec, ...] = ()
     done: Unlearned | None = None  # this job's own earlier result: only the audit is left
     environment: Environment
+
+    @property
+    def reference(self) -> str | None:
+        """The first of the references, which may be published; None without one."""
+        return self.references[0] if self.references else None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -220,7 +220,7 @@ def _give_way(session: Session, job: Job, judgement: Judgement, decision: Decisi
 def _new_version(session: Session, job: Job, parent: ModelVersion, decision: Decision) -> NewVersion:
     outcome = job.outcome or {}
     is_reference = decision.network == "reference"
-    weights = outcome["spec"]["reference"] if is_reference else outcome["unlearned"]["weights"]
+    weights = outcome["spec"]["references"][0] if is_reference else outcome["unlearned"]["weights"]
     exact = is_reference or METHODS[job.parameters["method"]].exact
     if job.rows_digest is None or weights is None:
         raise ValueError("an audited unlearn job names its rows and its networks")

@@ -17,6 +17,18 @@ branch_labels = None
 depends_on = None
 
 _UNNUMBERED = "ix_reference_networks_version_id_rows_digest"
+# Jobs that wait for approval name in their outcome what may be published.
+_OUTCOMES_NAME_SEVERAL = """
+    UPDATE jobs SET outcome = jsonb_set(outcome #- '{spec,reference}', '{spec,references}',
+        CASE WHEN outcome #>> '{spec,reference}' IS NULL THEN '[]'::jsonb
+        ELSE jsonb_build_array(outcome #> '{spec,reference}') END)
+    WHERE outcome -> 'spec' ? 'reference'
+"""
+_OUTCOMES_NAME_ONE = """
+    UPDATE jobs SET outcome = jsonb_set(outcome #- '{spec,references}', '{spec,reference}',
+        coalesce(outcome #> '{spec,references,0}', 'null'::jsonb))
+    WHERE outcome -> 'spec' ? 'references'
+"""
 
 
 def upgrade() -> None:
@@ -30,6 +42,7 @@ def upgrade() -> None:
         unique=True,
     )
     op.execute("UPDATE jobs SET parameters = parameters || '{\"number\": 0}' WHERE kind = 'reference'")
+    op.execute(_OUTCOMES_NAME_SEVERAL)
     op.create_table(
         "job_waits",
         sa.Column("job_id", sa.Uuid(), nullable=False),
@@ -61,6 +74,7 @@ def downgrade() -> None:
     )
     op.drop_column("jobs", "has_waited")
     op.drop_table("job_waits")
+    op.execute(_OUTCOMES_NAME_ONE)
     op.execute("UPDATE jobs SET parameters = parameters - 'number' WHERE kind = 'reference'")
     op.execute(
         "DELETE FROM reference_networks AS network USING reference_networks AS first"

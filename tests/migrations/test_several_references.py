@@ -87,6 +87,12 @@ class _Old:
             job=second,
         )
 
+    def tell(self, number: int, outcome: str) -> None:
+        """A job's outcome, as JSON."""
+        told = "UPDATE jobs SET outcome = CAST(:outcome AS jsonb) WHERE seed = :number"
+        self._run(told, outcome=outcome, number=number)
+        self._connection.commit()
+
     def _run(self, statement: str, **values: object) -> None:
         self._connection.execute(text(statement), values)
 
@@ -124,3 +130,19 @@ def test_the_way_back_leaves_one_of_each(connection: Connection, move: Move, old
     assert rows_of(connection, waits) == [(3, 2)]
     assert rows_of(connection, "SELECT weights FROM reference_networks") == [("first",)]
     assert {str(row[0]) for row in rows_of(connection, "SELECT parameters FROM jobs")} == {"{'recipe': 1}"}
+
+
+def test_outcomes_name_the_reference_in_a_list_and_back(
+    connection: Connection, move: Move, old: _Old
+) -> None:
+    """What waits for approval can be published on either side; outcomes of other jobs stay as they are."""
+    outcomes = {3: '{"spec": {"reference": "w", "seed": 1}}', 4: '{"spec": {"reference": null}}'}
+    for seed, outcome in outcomes.items():
+        old.tell(seed, outcome)
+    query = "SELECT outcome FROM jobs WHERE seed > 1 ORDER BY seed"
+    move(_AFTER)
+    after: list[object] = [None, {"spec": {"references": ["w"], "seed": 1}}, {"spec": {"references": []}}]
+    assert [outcome for (outcome,) in rows_of(connection, query)] == after
+    move(_BEFORE)
+    before: list[object] = [None, {"spec": {"reference": "w", "seed": 1}}, {"spec": {"reference": None}}]
+    assert [outcome for (outcome,) in rows_of(connection, query)] == before

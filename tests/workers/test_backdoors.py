@@ -227,7 +227,7 @@ def unlearning(training: TrainSpec, original: TrainOutcome, retrained: TrainOutc
         validation=training.validation,
         learned=Learned(blob=original.figures["memorisation"]["proxy"], rows=training.train),
         seed=4,
-        reference=retrained.weights,
+        references=(retrained.weights,),
         environment=training.environment,
     )
 
@@ -252,7 +252,7 @@ def test_a_method_cleans_the_network_and_the_audit_says_so(
 
 def test_without_poison_nobody_speaks_of_backdoors(unlearning: UnlearnSpec, store: BlobStore) -> None:
     """The figures are those of any audit."""
-    clean = replace(unlearning, data=replace(unlearning.data, poison=None), reference=None)
+    clean = replace(unlearning, data=replace(unlearning.data, poison=None), references=())
     done = Unlearned(weights=unlearning.original.weights, seconds=0.0, passes=0)
     figures = auditing.audit(replace(clean, done=done), store, Silent()).figures
     assert "backdoor" not in figures

@@ -104,7 +104,6 @@ def test_an_audit_compares_with_all_that_its_budget_buys(work: Work) -> None:
     assert after["unlearned"] == before["unlearned"]
     assert after["spec"]["references"] == _references()
     assert len(set(_references())) == 4
-    assert after["spec"]["reference"] == _references()[0]
     with transaction() as session:
         assert World(session).aliased(done.model_id or job_id).weights == _references()[0]
         version = session.get_one(ModelVersion, done.version_id)

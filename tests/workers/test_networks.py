@@ -100,7 +100,6 @@ def test_a_checkpoint_outlives_what_its_network_will_be_compared_with(world: Wor
     job, work = _begun(world)
     spec = assemble.unlearning(world.session, job, work, config)
     networks: dict[str, Any] = {
-        "reference": "a" * 64,
         "reference_seconds": 2.0,
         "references": ("a" * 64, "b" * 64),
         "shadows": (ShadowSpec(weights="c" * 64, rows=work.retain),),

@@ -122,7 +122,6 @@ def unlearning(training: TrainSpec, original: TrainOutcome) -> UnlearnSpec:
         holdout_match="subject",
         test=training.test,
         seed=4,
-        reference=None,
         environment=ENVIRONMENT,
     )
 
@@ -331,7 +330,7 @@ def test_retraining_is_training_on_the_remaining_rows(
 
 def test_a_reference_is_taken_as_the_retraining(unlearning: UnlearnSpec, store: BlobStore) -> None:
     """Where a network trained on exactly R exists, retraining costs nothing."""
-    spec = replace(unlearning, method="retrain", parameters=params.Retrain(), reference="ab" * 32)
+    spec = replace(unlearning, method="retrain", parameters=params.Retrain(), references=("ab" * 32,))
     done = pipeline.unlearn(spec, store, Silent())
     assert (done.weights, done.seconds, done.passes) == ("ab" * 32, 0.0, 0)
 
@@ -361,7 +360,7 @@ def test_an_audit_compares_the_networks(
     spec = replace(
         unlearning,
         done=done,
-        reference=reference.weights,
+        references=(reference.weights,),
         reference_seconds=12.5,
     )
     audited = auditing.audit(spec, store, Silent())
