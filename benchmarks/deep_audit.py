@@ -1,13 +1,13 @@
 """The deep audit on CIFAR-10, where the truth is known: does each network get the verdict that it deserves?
 
     .venv/bin/python -m benchmarks.deep_audit --data ../shared/data/cifar10 --part networks
-    .venv/bin/python -m benchmarks.deep_audit --data ../shared/data/cifar10 --part shadows
     .venv/bin/python -m benchmarks.deep_audit --data ../shared/data/cifar10
+    .venv/bin/python -m benchmarks.deep_audit --data ../shared/data/cifar10 --shadows 8
 
 The case is that of benchmarks/cifar.py: a random 5% of 10,000 photographs are to be forgotten. Four networks
-retrained without them and eight shadows on half of the rows judge the untouched original, four methods with
-their defaults, and a further retrained network. The first two commands train what that takes and may run side
-by side; the third audits. Each network and each verdict is a row that is committed.
+retrained without them, and shadows on half of the rows if they are asked for, judge the untouched original,
+four methods with their defaults, and a further retrained network. The first command trains what that takes;
+several may run side by side. Each network and each verdict is a row that is committed.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from workers.monitor import Silent
 from workers.spec import ShadowSpec, Unlearned, UnlearnSpec
 
 RESULTS: Final = "deep_audit"
-REFERENCES, SHADOWS = 4, 8
+REFERENCES = 4
 HOLDOUT = 2_000  # of the case's held-out rows, so that shadows are no larger than they must be
 CANDIDATES: Final = ("nothing", "finetune", "random_label", "neggrad", "sharp_minmax", AGAIN)
 _SHOWN: Final = frozenset({"tables", "landscape", "feature_map", "customary", "accuracy_by_class"})
@@ -53,9 +53,9 @@ def references(case: Case) -> tuple[str, ...]:
     return tuple(network["weights"] for network in (case.reference, *further))
 
 
-def shadows(case: Case) -> tuple[ShadowSpec, ...]:
+def shadows(case: Case, count: int) -> tuple[ShadowSpec, ...]:
     """Networks on random halves of the training rows and H."""
-    return tuple(_shadow(case, number) for number in range(SHADOWS))
+    return tuple(_shadow(case, number) for number in range(count))
 
 
 def _shadow(case: Case, number: int) -> ShadowSpec:
@@ -66,31 +66,31 @@ def _shadow(case: Case, number: int) -> ShadowSpec:
     return ShadowSpec(weights=network["weights"], rows=rows)
 
 
-def verdicts(case: Case) -> Iterator[dict[str, Any]]:
-    """A row for each candidate, computed unless it is there."""
+def verdicts(case: Case, count: int) -> Iterator[dict[str, Any]]:
+    """A row for each candidate, with so many shadows, computed unless it is there."""
     rows, known = Results(RESULTS), Answers()
     for name in CANDIDATES:
-        setting = _setting(case, name)
+        setting = _setting(case, name, count)
         if (row := rows.of(setting)) is None:
-            row = {"setting": setting, **_audited(case, name, known)}
+            row = {"setting": setting, **_audited(case, name, count, known)}
             rows.add(row)
         yield row
 
 
-def _setting(case: Case, name: str) -> dict[str, Any]:
+def _setting(case: Case, name: str, count: int) -> dict[str, Any]:
     return {
         "candidate": name,
         "seed": case.seed,
         "forget": case.kind,
         "parameters": plain_data(method_parameters(name, {})) if name in METHODS else None,
         "references": REFERENCES,
-        "shadows": SHADOWS,
+        "shadows": count,
         "holdout": HOLDOUT,
     }
 
 
-def _audited(case: Case, name: str, known: Answers) -> dict[str, Any]:
-    spec = _spec(case, name)
+def _audited(case: Case, name: str, count: int, known: Answers) -> dict[str, Any]:
+    spec = _spec(case, name, count)
     done = _done(case, name, spec)
     if METHODS.get(
         name, METHODS["retrain"]
@@ -104,11 +104,11 @@ def _audited(case: Case, name: str, known: Answers) -> dict[str, Any]:
     return {**verdict, "figures": _without_curve(kept)}
 
 
-def _spec(case: Case, name: str) -> UnlearnSpec:
+def _spec(case: Case, name: str, count: int) -> UnlearnSpec:
     method = name if name in METHODS else "retrain"
     networks = references(case)
     spec = case.unlearning(method, method_parameters(method, {}), networks[0])
-    return replace(spec, references=networks, shadows=shadows(case), holdout=holdout(case))
+    return replace(spec, references=networks, shadows=shadows(case, count), holdout=holdout(case))
 
 
 def _done(case: Case, name: str, spec: UnlearnSpec) -> Unlearned:
@@ -131,15 +131,15 @@ def main() -> None:
     """Train what is lacking, or audit."""
     parser = arguments(__doc__)
     parser.set_defaults(seeds=[0])
-    parser.add_argument("--part", choices=("networks", "shadows", "audits"), default="audits")
+    parser.add_argument("--part", choices=("networks", "audits"), default="audits")
+    parser.add_argument("--shadows", type=int, default=0)
     given = parser.parse_args()
     for case in cases(given):
         if given.part == "networks":
-            print(case.seed, len({*references(case), case.original["weights"], case.again["weights"]}))
-        elif given.part == "shadows":
-            print(case.seed, len(shadows(case)))
+            networks = *references(case), case.original["weights"], case.again["weights"]
+            print(case.seed, len(set(networks)), len(shadows(case, given.shadows)))
         else:
-            for row in verdicts(case):
+            for row in verdicts(case, given.shadows):
                 candidate, score = row["setting"]["candidate"], row["figures"]["tug_of_war"]["absolute"]
                 print(candidate, row["verdict"], row["beyond"], f"ToW {score:.3f}", flush=True)
 
